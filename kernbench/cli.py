@@ -1,0 +1,256 @@
+"""The command line: a thin layer over the API. Everything heavy is imported inside the command that needs it."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kernbench._version import __version__
+from kernbench.errors import InputError, KernbenchError
+
+if TYPE_CHECKING:
+    from kernbench.run import Progress
+
+GOOD, CHECK_FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+"""Exit codes."""
+
+app = typer.Typer(
+    help="Simulate attention kernels on multi-device meshes: what they compute, and how long it takes.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def main() -> None:
+    """Entry point of the ``kernbench`` command."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        _say_interrupted()
+        sys.exit(INTERRUPTED)
+
+
+def _reports_errors(command: Callable[..., int]) -> Callable[..., None]:
+    """Turn bad input into one message without a traceback, and what a command returns into the exit code."""
+
+    @functools.wraps(command)
+    def guarded(*args: Any, **kwargs: Any) -> None:
+        try:
+            code = command(*args, **kwargs)
+        except KernbenchError as error:
+            typer.echo(f"kernbench: {error}", err=True)
+            code = BAD_INPUT
+        except KeyboardInterrupt:
+            _say_interrupted()
+            code = INTERRUPTED
+        raise typer.Exit(code)
+
+    return guarded
+
+
+def _say_interrupted() -> None:
+    typer.echo("kernbench: interrupted; nothing was written", err=True)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"kernbench {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Take the options that belong to no command."""
+
+
+@app.command()
+@_reports_errors
+def run(
+    bench: Annotated[str, typer.Argument(help="Name of a bench; `kernbench list` shows them.")],
+    topology: Annotated[str, typer.Option(help="Name or file of a machine.")] = "row4_pe8",
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a field of the spec; may be repeated.")
+    ] = None,
+    mode: Annotated[str, typer.Option(help="both, values or time.")] = "both",
+    engine: Annotated[str, typer.Option(help="compiled, or simpy (slow: the definition).")] = "compiled",
+    inputs: Annotated[
+        str | None,
+        typer.Option(
+            help="random, captured or FILE.npz with arrays q, k, v (token, head, dim). "
+            "Default: captured if the spec has the sizes of the captured tensors, else random."
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of random inputs.")] = 0,
+    json: Annotated[Path | None, typer.Option(help="Write the result to this file.")] = None,
+    no_progress: Annotated[bool, typer.Option("--no-progress", help="Do not show what is going on.")] = False,
+) -> int:
+    """Run a bench: compute its values, check them, and simulate how long it takes."""
+    given = _parse_settings(settings or [])
+    with _output_file(json) as file:
+        from kernbench.bench import find_bench
+        from kernbench.machine import load_machine
+        from kernbench.run import run_bench
+        from kernbench.screen import print_result
+        from kernbench.specs.attention import spec_from_settings
+
+        found = find_bench(bench)
+        spec = spec_from_settings(found.spec, given)
+        machine = load_machine(topology)
+        with _progress(no_progress) as progress:
+            result = run_bench(
+                found,
+                machine,
+                spec,
+                mode=mode,  # type: ignore[arg-type]  # it is checked in there
+                engine=engine,  # type: ignore[arg-type]
+                inputs=inputs,
+                seed=seed,
+                progress=progress,
+            )
+        if file is not None:
+            file.write_text(result.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    print_result(result)
+    return GOOD if result.passed else CHECK_FAILED
+
+
+@app.command("list")
+@_reports_errors
+def list_all() -> int:
+    """List the benches and the machines that can be named."""
+    from kernbench.bench import all_benches
+    from kernbench.machine import load_machine, topology_names
+    from kernbench.screen import print_names
+
+    print_names("benches", {name: bench.summary for name, bench in all_benches().items()})
+    print_names("topologies", {name: load_machine(path).description for name, path in topology_names().items()})
+    return GOOD
+
+
+@app.command()
+@_reports_errors
+def show(
+    topology: Annotated[str, typer.Argument(help="Name or file of a machine.")] = "",
+    png: Annotated[Path | None, typer.Option(help="Draw the machine to this file.")] = None,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of machine files.")] = False,
+) -> int:
+    """Show a machine: every figure and where it comes from."""
+    from kernbench.machine import json_schema, load_machine
+    from kernbench.screen import print_machine
+
+    if schema:
+        import json as json_format
+
+        typer.echo(json_format.dumps(json_schema(), indent=2))
+        return GOOD
+    if not topology:
+        raise InputError("name a machine to show; `kernbench list` shows those that there are")
+    with _output_file(png) as file:
+        machine = load_machine(topology)
+        if file is not None:
+            from kernbench.machine.graph import draw
+
+            draw(machine, file)
+    print_machine(machine)
+    return GOOD
+
+
+@app.command()
+@_reports_errors
+def check(
+    benches: Annotated[list[str] | None, typer.Argument(metavar="[BENCH]...", help="Default: all benches.")] = None,
+) -> int:
+    """Hold benches against their float64 references for many specs (values only, for CI)."""
+    from kernbench.bench import all_benches, find_bench
+    from kernbench.screen import print_check_line, print_check_summary
+
+    chosen = [find_bench(name) for name in benches] if benches else list(all_benches().values())
+    passed = total = 0
+    for bench in chosen:
+        for case in bench.cases:
+            good, message = _check_case(bench, case)
+            print_check_line(bench, case, good, message)
+            passed, total = passed + good, total + 1
+    print_check_summary(passed, total)
+    return GOOD if passed == total > 0 else CHECK_FAILED
+
+
+def _check_case(bench: Any, case: Any) -> tuple[bool, str]:
+    """Return whether one case is right, and what to say of it."""
+    from kernbench.machine import load_machine
+    from kernbench.run import run_bench
+    from kernbench.screen import errors_text
+
+    try:
+        spec = bench.spec(**case.settings)
+        result = run_bench(bench, load_machine(case.topology), spec, mode="values", inputs=case.inputs)
+    except KernbenchError as error:
+        return False, str(error)
+    assert result.correctness is not None  # mode values always has one
+    return result.passed, errors_text(result.correctness)
+
+
+def _parse_settings(settings: list[str]) -> dict[str, str]:
+    """Split ``key=value`` texts."""
+    parsed: dict[str, str] = {}
+    for text in settings:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise InputError(f"--set takes key=value, e.g. --set S_kv=4096, not {text!r}")
+        if key.strip() in parsed:
+            raise InputError(f"--set {key.strip()} is given twice")
+        parsed[key.strip()] = value.strip()
+    return parsed
+
+
+@contextmanager
+def _output_file(path: Path | None) -> Iterator[Path | None]:
+    """Give a temporary file beside ``path`` that takes its place at the end, if all goes well.
+
+    It is made at once, so that a path that cannot be written is found before the work and not after it.
+    """
+    if path is None or (path.exists() and not path.is_file() and not path.is_dir()):
+        yield path  # nothing, or a device such as /dev/stdout: written directly
+        return
+    target = path.resolve()
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        if target.is_dir():
+            raise IsADirectoryError(21, "Is a directory")
+        if target.exists() and not os.access(target, os.W_OK):
+            raise PermissionError(13, "Permission denied")
+        temporary.touch(exist_ok=False)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}") from None
+    try:
+        yield temporary
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def _progress(hidden: bool) -> Iterator[Progress | None]:
+    """Show the current stage on stderr, if that is a terminal."""
+    if hidden or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("starting") as status:
+        yield lambda stage: status.update(stage)
+
+
+if __name__ == "__main__":
+    main()

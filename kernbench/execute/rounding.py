@@ -1,0 +1,75 @@
+"""Rounding of float32 numbers to the grids of narrower formats.
+
+A value of ``f16`` or ``bf16`` is held as a float32 number that the narrower format could represent too.
+Arithmetic is done in float32, and its result is moved to the nearest such number, ties to even, with the
+narrow format's own overflow, subnormals and NaN. To add a format, add a row to ``ROUNDERS``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from kernbench.dtypes import DType
+from kernbench.dtypes import dtype as to_dtype
+from kernbench.errors import InputError
+
+Rounder = Callable[[np.ndarray, np.ndarray], None]
+"""Rounds a flat float32 array into another one, which may be the same array."""
+
+
+def _f16(source: np.ndarray, target: np.ndarray) -> None:
+    from kernbench.execute import rounding_kernels  # numba is slow to import: only when something is rounded
+
+    rounding_kernels.f16(source, target)
+
+
+def _bf16(source: np.ndarray, target: np.ndarray) -> None:
+    from kernbench.execute import rounding_kernels
+
+    rounding_kernels.bf16(source, target)
+
+
+ROUNDERS: dict[str, Rounder | None] = {"f32": None, "f16": _f16, "bf16": _bf16}
+"""The rounding function of each float format; None where float32 itself is the grid."""
+
+
+def round_to(array: np.ndarray, dtype: DType | str, out: np.ndarray | None = None) -> np.ndarray:
+    """Round float32 numbers to the nearest number of a float format, ties to even.
+
+    Parameters
+    ----------
+    array
+        float32, of any shape.
+    dtype
+        A float format.
+    out
+        float32 array of the same shape for the result; may be ``array`` itself. A new one by default.
+
+    Returns
+    -------
+    float32 array
+        ``out``: numbers on the grid of ``dtype``.
+
+    Raises
+    ------
+    InputError
+        If ``dtype`` is not a float format that can be rounded to.
+
+    >>> round_to(np.array([1.0003, 65519, 65520, 2e-8], np.float32), "f16").tolist()
+    [1.0, 65504.0, inf, 0.0]
+    """
+    name = to_dtype(dtype).name
+    if name not in ROUNDERS:
+        raise InputError(f"float32 numbers cannot be rounded to {name}: only to {', '.join(ROUNDERS)}")
+    if out is None:
+        out = np.empty(array.shape, np.float32)
+    rounder = ROUNDERS[name]
+    if rounder is None:
+        np.copyto(out, array)
+    elif out.flags.c_contiguous:
+        rounder(np.ascontiguousarray(array).reshape(-1), out.reshape(-1))
+    else:
+        np.copyto(out, round_to(array, dtype))
+    return out

@@ -1,0 +1,1 @@
+"""The picture of a machine: where boxes stand (``layout``), lines, legend, and the painting of them (``picture``)."""

@@ -1,0 +1,218 @@
+"""Run a bench: inputs, values, time and check, as one result.
+
+The command line prints what :func:`run_bench` returns; ``--json`` writes it as ``docs/run-json.md`` describes.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
+
+from kernbench._version import __version__
+from kernbench.bench import Bench
+from kernbench.errors import InputError, nearest
+from kernbench.execute import execute
+from kernbench.machine import Machine
+from kernbench.record import record
+from kernbench.simulate import simulate
+from kernbench.specs.attention import AttentionSpec
+from kernbench.specs.correctness import compare
+from kernbench.specs.inputs import default_source, make_inputs
+
+Mode = Literal["both", "values", "time"]
+Engine = Literal["compiled", "simpy"]
+Progress = Callable[[str], None]
+"""Called with the name of each stage as it begins."""
+
+NullableFloat = Annotated[
+    float | None, PlainSerializer(lambda x: x if x is not None and math.isfinite(x) else None, when_used="json")
+]
+"""A float that JSON cannot always hold: NaN and infinity become null there."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class CorrectnessResult(_Part):
+    """How close the values are to the float64 reference."""
+
+    max_abs: NullableFloat = Field(description="largest absolute difference; null if a value is NaN or infinite")
+    rel_l2: NullableFloat = Field(description="|actual - reference| / |reference|; null likewise")
+    worst_row_rel_l2: NullableFloat = Field(description="the same for the output row that is furthest off")
+    cosine: NullableFloat = Field(description="cosine of the angle between actual and reference")
+    tolerance: float = Field(description="limit on rel_l2; worst_row_rel_l2 may be twice as large")
+    nan_count: int = Field(ge=0, description="values that are NaN or infinite")
+    passed: bool
+
+
+class Wall(_Part):
+    """Seconds on the host, imports excluded; null for a stage that the mode leaves out."""
+
+    inputs_s: float | None = Field(ge=0, description="making or reading the inputs and placing the tensors")
+    record_s: float = Field(ge=0, description="recording the kernel")
+    execute_s: float | None = Field(ge=0, description="computing the values")
+    simulate_s: float | None = Field(ge=0, description="computing the time, compilation on a first run included")
+    reference_s: float | None = Field(ge=0, description="the float64 reference and the comparison")
+    total_s: float = Field(ge=0, description="all of these together")
+
+
+class Evidence(_Part):
+    """What kind of evidence each figure is."""
+
+    values: Literal["simulated"] = "simulated"
+    time: Literal["simulated"] = "simulated"
+    wall: Literal["measured on the host"] = "measured on the host"
+
+
+class RunResult(_Part):
+    """Everything that one run found. Null: the mode does not measure it."""
+
+    bench: str
+    topology: str = Field(description="name of the machine")
+    topology_sha256: str = Field(description="fingerprint of the machine's figures")
+    spec: dict[str, Any] = Field(description="every field of the spec")
+    mode: Mode
+    engine: Engine | None = Field(description="what computed the time; null in mode values")
+    inputs: str | None = Field(description="random, captured or the file; null if no values were needed")
+    seed: int = Field(description="of random inputs")
+    pes: int = Field(description="PEs that take part")
+    classes: int = Field(description="groups of PEs that issue the same commands")
+    commands: int = Field(description="commands over all PEs")
+    makespan_ps: int | None = Field(description="simulated time until the last PE is done, in picoseconds")
+    cycles: int | None = Field(description="the same in cycles of the PE clock")
+    engines: dict[str, float] | None = Field(description="engine → mean share of the makespan that it is busy, 0 to 1")
+    scratch_peak_bytes: int = Field(description="largest scratch footprint of any PE")
+    hbm_bytes: int | None = Field(description="bytes read from and written to memory")
+    link_bytes: int | None = Field(description="bytes that crossed links, once for each hop")
+    flops: int | None = Field(description="floating-point operations of the matrix and vector engines")
+    correctness: CorrectnessResult | None
+    wall: Wall
+    evidence: Evidence = Evidence()
+    warnings: list[str] = Field(description="what is odd though legal, such as NaN in the inputs")
+    kernbench_version: str = __version__
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing was found wrong: the values are right, or were not asked for."""
+        return self.correctness is None or self.correctness.passed
+
+
+def run_bench(
+    bench: Bench,
+    machine: Machine,
+    spec: AttentionSpec | None = None,
+    *,
+    mode: Mode = "both",
+    engine: Engine = "compiled",
+    inputs: str | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> RunResult:
+    """Run one bench on one machine.
+
+    Parameters
+    ----------
+    bench
+        As :func:`kernbench.bench.find_bench` returns it.
+    machine
+        As :func:`kernbench.load_machine` returns it.
+    spec
+        Sizes and choices; default: the bench's own.
+    mode
+        ``values`` computes and checks the output, ``time`` simulates (no tensor is ever held), ``both`` does both.
+    engine
+        ``compiled``, or ``simpy``, the definition that it is held to.
+    inputs
+        ``random``, ``captured`` or the path of an ``.npz`` file, which fixes the sizes of the spec. Default:
+        ``captured`` if the spec has the sizes of the captured tensors, else ``random``; none in mode ``time``.
+    seed
+        Of random inputs.
+    progress
+        Called with the name of each stage as it begins.
+
+    Raises
+    ------
+    KernbenchError
+        For any input that cannot be used.
+    """
+    _check_choice("mode", mode, get_args(Mode))
+    _check_choice("engine", engine, get_args(Engine))
+    import numba  # noqa: F401  # the engines import it when they need it; imported here, no clock counts it
+
+    clock = _Clock(progress)
+    spec, arrays, source = spec or bench.spec(), None, inputs
+    warnings: tuple[str, ...] = ()
+    with clock.stage("inputs"):
+        if mode != "time" or inputs is not None:
+            made = make_inputs(spec, inputs or default_source(spec), seed)
+            spec, arrays, source, warnings = made.spec, made.arrays, made.source, made.warnings
+        args, out = bench.arguments(spec, machine, arrays if mode != "time" else None)
+    with clock.stage("record"):
+        trace = record(bench.kernel, machine, args=args)
+    timeline = correctness = None
+    if mode != "time":
+        with clock.stage("execute"):
+            execute(trace)
+    if mode != "values":
+        with clock.stage("simulate"):
+            timeline = simulate(trace, machine, engine=engine)
+    if mode != "time" and arrays is not None:
+        with clock.stage("reference"):
+            found = compare(bench.output(spec, out), bench.reference(spec, arrays), bench.tolerance(spec))
+            correctness = CorrectnessResult(**vars(found))
+    return RunResult(
+        bench=bench.name,
+        topology=machine.name,
+        topology_sha256=machine.sha256,
+        spec=spec.model_dump(mode="json"),
+        mode=mode,
+        engine=engine if timeline else None,
+        inputs=source,
+        seed=seed,
+        pes=trace.n_pes,
+        classes=len(trace.classes),
+        commands=trace.n_commands,
+        makespan_ps=timeline and timeline.makespan_ps,
+        cycles=timeline and timeline.cycles,
+        engines=timeline and timeline.busy_share(),
+        scratch_peak_bytes=trace.scratch_peak_bytes,
+        hbm_bytes=timeline and timeline.hbm_bytes,
+        link_bytes=timeline and timeline.link_bytes,
+        flops=timeline and timeline.flops,
+        correctness=correctness,
+        wall=clock.wall(),
+        warnings=[*warnings, *trace.warnings],
+    )
+
+
+def _check_choice(what: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise InputError(f"unknown {what} {value!r}{nearest(value, known)}")
+
+
+class _Clock:
+    """Seconds by stage."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self.progress = progress
+        self.seconds: dict[str, float] = {}
+        self.start = time.perf_counter()
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        if self.progress:
+            self.progress(name)
+        start = time.perf_counter()
+        yield
+        self.seconds[name] = time.perf_counter() - start
+
+    def wall(self) -> Wall:
+        names = ("inputs", "record", "execute", "simulate", "reference")
+        stages = {f"{name}_s": self.seconds.get(name) for name in names}
+        return Wall(**stages, total_s=time.perf_counter() - self.start)

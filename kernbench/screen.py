@@ -1,0 +1,151 @@
+"""What the command line prints. Every figure says what kind of evidence it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from kernbench.specs.correctness import WORST_ROW_FACTOR
+
+if TYPE_CHECKING:
+    from kernbench.bench import Bench, Case
+    from kernbench.machine import Machine
+    from kernbench.run import CorrectnessResult, RunResult, Wall
+
+
+def _console() -> Console:
+    """Print to stdout; into a file or a pipe with lines wide enough that tables do not wrap."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=160)
+
+
+def print_result(result: RunResult) -> None:
+    """Print one run."""
+    console = _console()
+    table = Table(box=None, pad_edge=False, title_justify="left")
+    for heading in ("", "", "kind of evidence"):
+        table.add_column(heading, overflow="fold", header_style="dim")
+    for name, value, evidence in _rows(result):
+        table.add_row(name, value, evidence)
+    console.print(f"[bold]{escape(result.bench)}[/] on [bold]{escape(result.topology)}[/]: {_spec(result.spec)}")
+    console.print(table)
+    for warning in result.warnings:
+        console.print(f"[yellow]warning:[/] {escape(warning)}")
+
+
+def _rows(result: RunResult) -> list[tuple[str, str, str]]:
+    """Return (name, value, kind of evidence) of each figure that was measured."""
+    evidence = result.evidence
+    rows = [
+        ("PEs", f"{result.pes:,} in {result.classes} classes, {result.commands:,} commands", "recorded"),
+        ("scratch peak", f"{_bytes(result.scratch_peak_bytes)} in a PE", "recorded"),
+    ]
+    if result.makespan_ps is not None and result.engines is not None:
+        busy = ", ".join(f"{name} {share:.1%}" for name, share in result.engines.items())
+        rows += [
+            ("makespan", f"{_time(result.makespan_ps)} ({result.cycles:,} cycles)", evidence.time),
+            ("busy", busy, evidence.time),
+            ("memory traffic", _bytes(result.hbm_bytes or 0), evidence.time),
+            ("link traffic", _bytes(result.link_bytes or 0), evidence.time),
+            ("arithmetic", _scaled(result.flops or 0, "flop"), evidence.time),
+        ]
+    if result.correctness is not None:
+        rows.append((f"values ({escape(result.inputs or '')} inputs)", _verdict(result.correctness), evidence.values))
+    rows.append(("wall", _wall(result.wall), evidence.wall))
+    return rows
+
+
+def _verdict(found: CorrectnessResult) -> str:
+    word = "[bold green]PASS[/]" if found.passed else "[bold red]FAIL[/]"
+    return f"{word} {errors_text(found)}"
+
+
+def errors_text(found: CorrectnessResult) -> str:
+    """Say how far the values are from the reference, and how far they may be."""
+    if found.nan_count:
+        return f"{found.nan_count:,} values are NaN or infinite"
+    return (
+        f"relative L2 error {found.rel_l2:.1e} (tolerance {found.tolerance:.1e}), "
+        f"worst row {found.worst_row_rel_l2:.1e} ({found.tolerance * WORST_ROW_FACTOR:.1e}), "
+        f"max abs {found.max_abs:.1e}, cosine {found.cosine:.7f}"
+    )
+
+
+def _wall(wall: Wall) -> str:
+    stages = {name.removesuffix("_s"): seconds for name, seconds in wall.model_dump().items() if seconds is not None}
+    return ", ".join(f"{name} {seconds:.3f} s" for name, seconds in stages.items())
+
+
+def _spec(spec: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={_setting(value)}" for name, value in spec.items() if value is not None)
+
+
+def _setting(value: Any) -> str:
+    return (",".join(value) or "none") if isinstance(value, (list, tuple)) else escape(str(value))
+
+
+def _time(ps: int) -> str:
+    for unit, size in (("s", 10**12), ("ms", 10**9), ("µs", 10**6), ("ns", 10**3)):
+        if ps >= size:
+            return f"{ps / size:,.3f} {unit}"
+    return f"{ps} ps"
+
+
+def _bytes(n: int) -> str:
+    for unit, size in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if n >= size:
+            return f"{n / size:,.2f} {unit}"
+    return f"{n} B"
+
+
+def _scaled(n: int, unit: str) -> str:
+    for prefix, size in (("P", 10**15), ("T", 10**12), ("G", 10**9), ("M", 10**6), ("k", 10**3)):
+        if n >= size:
+            return f"{n / size:,.2f} {prefix}{unit}"
+    return f"{n} {unit}"
+
+
+def print_names(title: str, names: Mapping[str, str]) -> None:
+    """Print names, each with its one-line summary."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    for name, summary in names.items():
+        table.add_row(f"  {escape(name)}", escape(summary))
+    console = _console()
+    console.print(title)
+    console.print(table)
+
+
+def print_machine(machine: Machine) -> None:
+    """Print every figure of a machine and where it comes from."""
+    from kernbench.machine import describe
+
+    console = _console()
+    console.print(f"[bold]{escape(machine.name)}[/]: {escape(machine.description)}")
+    pes, cubes, sips = machine.shape
+    console.print(f"{machine.n_pes:,} PEs: {sips} SIP x {cubes} CUBE x {pes} PE")
+    console.print(f"sha256 {machine.sha256}")
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("figure", "value", "where it comes from"):
+        table.add_column(heading, overflow="fold")
+    for figure in describe(machine):
+        table.add_row(escape(figure.key), escape(figure.value), escape(figure.note))
+    console.print(table)
+
+
+def print_check_line(bench: Bench, case: Case, passed: bool, message: str) -> None:
+    """Print the outcome of one case."""
+    settings = " ".join(f"{name}={_setting(value)}" for name, value in case.settings.items()) or "default spec"
+    word = "[green]ok  [/]" if passed else "[bold red]FAIL[/]"
+    line = f"{escape(bench.name)} {escape(case.topology)} {escape(case.inputs)} {settings}: {escape(message)}"
+    Console(highlight=False, soft_wrap=True).print(f"{word} {line}")
+
+
+def print_check_summary(passed: int, total: int) -> None:
+    """Print how many cases are right."""
+    Console(highlight=False).print(f"{passed} of {total} cases passed")

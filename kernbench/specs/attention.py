@@ -1,0 +1,165 @@
+"""Attention specs: the sizes and options of one attention call, with their legal ranges."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from kernbench.errors import SpecError, nearest
+
+Level = Literal["sip", "cube", "pe"]
+LEVELS: tuple[Level, ...] = ("sip", "cube", "pe")
+"""Levels of the hardware hierarchy, outermost first."""
+
+
+def _parse_levels(value: Any) -> Any:
+    """Read ``"cube,pe"`` or ``"none"``, as the command line writes levels."""
+    if not isinstance(value, str):
+        return value
+    names = [name.strip() for name in value.split(",") if name.strip()]
+    return () if names == ["none"] else tuple(names)
+
+
+def _parse_none(value: Any) -> Any:
+    return None if isinstance(value, str) and value.strip().lower() == "none" else value
+
+
+Size = Annotated[int, Field(ge=1)]
+Levels = Annotated[tuple[Level, ...], BeforeValidator(_parse_levels)]
+SpecT = TypeVar("SpecT", bound="AttentionSpec")
+
+
+class AttentionSpec(BaseModel):
+    """One attention call. Immutable; every field has a legal range.
+
+    Raises
+    ------
+    SpecError
+        If a field is unknown, of the wrong kind or out of range.
+
+    Examples
+    --------
+    >>> spec = AttentionSpec(S_kv=4096, h_q=8, h_kv=2, d_head=64)
+    >>> spec.group, spec.scale
+    (4, 0.125)
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    batch: Size = Field(1, description="independent sequences")
+    T_q: Size = Field(1, description="query tokens of each sequence")
+    S_kv: Size = Field(1024, description="key/value tokens of each sequence")
+    h_q: Size = Field(9, description="query heads, a multiple of h_kv")
+    h_kv: Size = Field(3, description="key/value heads")
+    d_head: Size = Field(64, description="elements of one head")
+    dtype: Literal["f16", "bf16", "f32"] = Field("f16", description="format of q, k, v and o")
+    softmax_scale: Annotated[float | None, BeforeValidator(_parse_none)] = Field(
+        None, gt=0, allow_inf_nan=False, description="factor on the scores; none: 1 / sqrt(d_head)"
+    )
+    causal: bool = Field(False, description="query t sees keys 0 ... S_kv - T_q + t only")
+
+    def __init__(self, **settings: Any) -> None:
+        try:
+            super().__init__(**settings)
+        except ValidationError as error:
+            raise SpecError(_plain(error, type(self))) from None
+
+    @model_validator(mode="after")
+    def _check_sizes(self) -> Self:
+        if self.h_q % self.h_kv:
+            raise ValueError(
+                f"h_q={self.h_q} is not a multiple of h_kv={self.h_kv}: "
+                "each key/value head serves h_q / h_kv query heads"
+            )
+        if self.causal and self.S_kv < self.T_q:
+            raise ValueError(
+                f"causal with T_q={self.T_q} queries needs S_kv of at least {self.T_q}, not {self.S_kv}: "
+                "the queries are the last T_q tokens of the sequence"
+            )
+        return self
+
+    @property
+    def group(self) -> int:
+        """Query heads that share one key/value head."""
+        return self.h_q // self.h_kv
+
+    @property
+    def scale(self) -> float:
+        """Factor on the scores before the softmax."""
+        return 1 / math.sqrt(self.d_head) if self.softmax_scale is None else self.softmax_scale
+
+    def replace(self, **changes: Any) -> Self:
+        """Return this spec with some fields changed, checked again; what was set on purpose stays so."""
+        return type(self)(**(self.model_dump(exclude_unset=True) | changes))
+
+
+class DecodeSpec(AttentionSpec):
+    """Decode over a long KV cache, and what an architect chooses for it.
+
+    ``split_batch``, ``split_heads`` and ``split_S_kv`` say which levels of the machine each of these is spread
+    over, outermost first; a level serves at most one of them. PEs of a level that serves none stay idle.
+
+    >>> DecodeSpec(split_heads="cube", split_S_kv="pe").split_S_kv
+    ('pe',)
+    """
+
+    causal: bool = Field(True, description="query t sees keys 0 ... S_kv - T_q + t only")
+    split_batch: Levels = Field((), description="levels that the batch is split over, as cube,pe or none")
+    split_heads: Levels = Field((), description="levels that the key/value heads are split over")
+    split_S_kv: Levels = Field(("sip", "cube", "pe"), description="levels that the keys and values are split over")
+    TILE_S_KV: Size = Field(1024, description="keys that one step of the kernel handles")
+    buffers: int = Field(1, ge=1, le=4, description="copies of a step's scratch; 2 overlaps loads with compute")
+    reduction: Literal["chain"] = Field("chain", description="how partial results come together")
+
+    @model_validator(mode="after")
+    def _check_levels(self) -> Self:
+        named = [*self.split_batch, *self.split_heads, *self.split_S_kv]
+        for level in LEVELS:
+            if named.count(level) > 1:
+                raise ValueError(
+                    f"level {level!r} is named {named.count(level)} times in split_batch={_shown(self.split_batch)}, "
+                    f"split_heads={_shown(self.split_heads)}, split_S_kv={_shown(self.split_S_kv)}: once is right"
+                )
+        return self
+
+    @property
+    def idle_levels(self) -> tuple[Level, ...]:
+        """Levels that nothing is split over: only their index 0 works."""
+        return tuple(x for x in LEVELS if x not in self.split_batch + self.split_heads + self.split_S_kv)
+
+
+def spec_from_settings(kind: type[SpecT], settings: Mapping[str, str]) -> SpecT:
+    """Make a spec from text, as the command line's ``--set key=value`` gives it.
+
+    Raises
+    ------
+    SpecError
+        For an unknown field (the nearest name is given) or a value that is not right for it.
+
+    >>> spec_from_settings(AttentionSpec, {"S_kv": "4096", "causal": "true"}).S_kv
+    4096
+    """
+    return kind(**settings)
+
+
+def _shown(levels: tuple[str, ...]) -> str:
+    return ",".join(levels) or "none"
+
+
+def _plain(error: ValidationError, kind: type[AttentionSpec]) -> str:
+    """Say in one line per problem which field is wrong, what it was given and what is right."""
+    lines = []
+    for problem in error.errors():
+        field = str(problem["loc"][0]) if problem["loc"] else ""
+        if problem["type"] == "extra_forbidden":
+            lines.append(f"unknown spec field {field!r}{nearest(field, kind.model_fields)}")
+        elif problem["type"] == "value_error":
+            lines.append(str(problem["ctx"]["error"]))
+        else:
+            right = problem["msg"].replace("Input should be", "it must be")
+            meaning = kind.model_fields[field].description
+            lines.append(f"spec field {field} ({meaning}) cannot be {problem['input']!r}: {right}")
+    return "\n".join(lines)

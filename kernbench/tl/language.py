@@ -1,0 +1,559 @@
+"""``tl``: what a kernel may say. An object of :class:`Language` is handed to the kernel as its ``tl``.
+
+Names and meanings are Triton's where Triton has the thing; ``docs/language.md`` lists every deviation. Each
+method appends one command to the recorder behind it and returns a handle; nothing is computed and nothing
+waits while a kernel is recorded.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from kernbench.dtypes import DTYPES, DType, promote
+from kernbench.dtypes import dtype as to_dtype
+from kernbench.errors import ChannelError, KernbenchError, KernelError, nearest
+from kernbench.tl.lanes import LaneInt
+from kernbench.tl.pointer import Pointer
+from kernbench.tl.tile import Tile
+
+if TYPE_CHECKING:
+    from kernbench.record.recorder import Recorder
+
+DIRECTIONS = ("intra_N", "intra_E", "intra_S", "intra_W", "N", "E", "S", "W", "sip_N", "sip_E", "sip_S", "sip_W")
+"""Channel directions: between PEs of a CUBE, between CUBEs of a SIP, between SIPs."""
+
+_FLOAT_RESULT = {"exp", "exp2", "log", "log2", "sqrt", "rsqrt"}
+
+
+class Language:
+    """The ``tl`` of one recording."""
+
+    def __init__(self, recorder: Recorder, dot_dtype: DType) -> None:
+        self._recorder = recorder
+        self._dot_dtype = dot_dtype
+
+    def error(self, kind: type[KernbenchError], message: str) -> KernbenchError:
+        """Return an error that names the kernel's source line and the PEs; the caller raises it."""
+        return self._recorder.error(kind, message)
+
+    # ------------------------------------------------------------------ programs
+    def program_id(self, axis: int) -> LaneInt:
+        """Index of this program: axis 0 = PE in its CUBE, 1 = CUBE in its SIP, 2 = SIP."""
+        return self._recorder.program_id(self._axis(axis))
+
+    def num_programs(self, axis: int) -> int:
+        """Number of programs along ``axis``."""
+        return self._recorder.grid[self._axis(axis)]
+
+    def columns(self, axis: int) -> int:
+        """Columns of the grid of PEs (0), CUBEs (1) or SIPs (2); index = row * columns + column."""
+        return self._recorder.columns[self._axis(axis)]
+
+    def rows(self, axis: int) -> int:
+        """Rows of the grid of PEs (0), CUBEs (1) or SIPs (2) that take part."""
+        return -(-self.num_programs(axis) // self.columns(axis))
+
+    def cdiv(self, a: Any, b: Any) -> Any:
+        """``ceil(a / b)`` of integers."""
+        return -(-a // b)
+
+    # ------------------------------------------------------------------ memory
+    def load(
+        self,
+        ptr: Pointer,
+        shape: Sequence[Any] | int,
+        dtype: Any = None,
+        strides: Sequence[int] | None = None,
+        valid: Any = None,
+        other: float = 0,
+        bitcast: bool = False,
+    ) -> Tile:
+        """Read a tile from memory into scratch.
+
+        Parameters
+        ----------
+        ptr
+            Byte address of the first element.
+        shape
+            Shape of the tile.
+        dtype
+            Format of the elements; must be the tensor's own (the default) unless ``bitcast`` is set.
+        strides
+            Elements from one index to the next, per axis. Default: contiguous, the last axis fastest.
+            ``shape=(d, n), strides=(1, d)`` on an ``(n, d)`` tensor is its true transpose.
+        valid
+            How many indices of each axis are really read: an int for axis 0, or one per axis. The rest of the
+            tile is ``other`` and costs no bytes.
+
+        Raises
+        ------
+        KernelError
+            If the read leaves this PE's part of the tensor, or ``dtype`` is not the tensor's.
+        """
+        binding = self._pointer(ptr).binding
+        sizes = self._shape(shape)
+        kind = binding.dtype if dtype is None else self._dtype(dtype)
+        if kind is not binding.dtype:
+            self._check_bitcast(ptr, kind, bitcast)
+        bounds = self._valid(valid, sizes)
+        if bounds is not None and 0 in bounds:
+            return self.full(sizes, other, kind)
+        return self._recorder.load(ptr, sizes, kind, self._strides(strides, sizes), bounds, other)
+
+    def load_scalar(self, ptr: Pointer, dtype: Any = None) -> LaneInt:
+        """Read one integer of a *control tensor*, now: branches, loops and addresses may depend on it.
+
+        The tensor must have values (not :func:`~kernbench.shape_only`) and must not be written by the kernel.
+        In time, the PE waits for the element before it issues anything else.
+        """
+        binding = self._pointer(ptr).binding
+        kind = binding.dtype if dtype is None else self._dtype(dtype)
+        if kind is not binding.dtype:
+            raise self.error(KernelError, f"load_scalar as {kind} from {binding.name}, which holds {binding.dtype}")
+        if kind.kind == "float":
+            raise self.error(KernelError, f"load_scalar reads integers; {binding.name} holds {kind}")
+        if binding.control is None:
+            raise self.error(KernelError, f"{binding.name} has no values, so it cannot steer the kernel")
+        return self._recorder.load_scalar(ptr)
+
+    def store(self, ptr: Pointer, tile: Tile, strides: Sequence[int] | None = None, valid: Any = None) -> None:
+        """Write a tile to memory, cast to the tensor's dtype. ``strides`` and ``valid`` as in :meth:`load`."""
+        binding = self._pointer(ptr).binding
+        self._tile(tile, "store")
+        if binding.is_copied:
+            raise self.error(
+                KernelError,
+                f"store into {binding.name}, of which every memory holds its own copy: they would differ; "
+                "place the tensor with kb.split(...) or kb.on(...)",
+            )
+        bounds = self._valid(valid, tile.shape)
+        if bounds is not None and 0 in bounds:
+            return
+        self._recorder.store(ptr, tile, self._strides(strides, tile.shape), bounds)
+
+    # ------------------------------------------------------------------ making tiles
+    def zeros(self, shape: Sequence[Any] | int, dtype: Any = "f32") -> Tile:
+        """A tile of zeros, which :meth:`copy_to` may write to."""
+        return self.full(shape, 0, dtype)
+
+    def full(self, shape: Sequence[Any] | int, value: Any, dtype: Any = "f32") -> Tile:
+        """A tile with ``value`` everywhere, which :meth:`copy_to` may write to."""
+        return self._vector("fill", self._shape(shape), self._dtype(dtype), (self._scalar(value, "full"),))
+
+    def empty(self, shape: Sequence[Any] | int, dtype: Any = "f32") -> Tile:
+        """A tile that nothing has written: NaN. Reading it before :meth:`copy_to` has written it is reported."""
+        return self._recorder.empty(self._shape(shape), self._dtype(dtype))
+
+    def arange(self, start: Any, stop: Any = None) -> Tile:
+        """The integers ``start ... stop - 1`` as a 1-D i32 tile (``arange(n)`` starts at 0)."""
+        first, last = (0, start) if stop is None else (start, stop)
+        first, last = operator.index(first), operator.index(last)
+        if last <= first:
+            raise self.error(KernelError, f"arange({first}, {last}) is empty")
+        return self._vector("arange", (last - first,), DTYPES["i32"], (), start=first, stop=last)
+
+    def cast(self, x: Tile, dtype: Any) -> Tile:
+        """The same values rounded to another format."""
+        kind = self._dtype(dtype)
+        self._tile(x, "cast")
+        return x if kind is x.dtype else self._vector("cast", x.shape, kind, (x,))
+
+    def reshape(self, x: Tile, shape: Sequence[Any] | int) -> Tile:
+        """The same values in row-major order under another shape: a view, which costs nothing."""
+        self._tile(x, "reshape")
+        sizes = self._shape(shape, known=x.size)
+        if math.prod(sizes) != x.size:
+            raise self.error(KernelError, f"a tile {x.shape} of {x.size} elements cannot be reshaped to {sizes}")
+        return Tile(self, x.index, sizes, x.dtype, x.buffer)
+
+    def broadcast_to(self, x: Tile, shape: Sequence[Any] | int) -> Tile:
+        """The tile repeated along axes of size 1 to ``shape``."""
+        self._tile(x, "broadcast_to")
+        sizes = self._shape(shape)
+        try:
+            fits = np.broadcast_shapes(x.shape, sizes) == sizes
+        except ValueError:
+            fits = False
+        if not fits:
+            raise self.error(KernelError, f"a tile {x.shape} cannot be broadcast to {sizes}")
+        return x if sizes == x.shape else self._vector("broadcast", sizes, x.dtype, (x,))
+
+    def trans(self, x: Tile, axes: Sequence[int] | None = None) -> Tile:
+        """The tile with its axes permuted; by default the last two are exchanged."""
+        self._tile(x, "trans")
+        if x.ndim < 2:
+            raise self.error(KernelError, f"trans needs two axes; the tile is {x.shape}")
+        order = (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2) if axes is None else tuple(a % x.ndim for a in axes)
+        if sorted(order) != list(range(x.ndim)):
+            raise self.error(KernelError, f"trans axes {axes} do not permute the {x.ndim} axes of a tile {x.shape}")
+        return self._vector("trans", tuple(x.shape[a] for a in order), x.dtype, (x,), axes=order)
+
+    # ------------------------------------------------------------------ mathematics
+    def dot(self, a: Tile, b: Tile, acc: Tile | None = None) -> Tile:
+        """Matrix product ``a @ b`` (+ ``acc``) with float32 accumulation, rounded once to ``dot_dtype``.
+
+        ``a`` is ``(m, k)`` and ``b`` ``(k, n)``, or both have the same leading batch axis. Integers give i32.
+        """
+        batch, m, n, k = self._dot_sizes(a, b)
+        shape = (m, n) if a.ndim == 2 else (batch, m, n)
+        floating = a.dtype.kind == "float" and b.dtype.kind == "float"
+        if not floating and not (a.dtype.kind == "int" and b.dtype.kind == "int"):
+            raise self.error(KernelError, f"dot of {a.dtype} and {b.dtype}: cast one of them first")
+        srcs: tuple[Tile, ...] = (a, b)
+        if acc is not None:
+            self._tile(acc, "dot")
+            if acc.shape != shape:
+                raise self.error(KernelError, f"dot: acc is {acc.shape}, the product is {shape}")
+            srcs = (a, b, acc)
+        kind = self._dot_dtype if floating else DTYPES["i32"]
+        return self._recorder.compute("dot", "dot", [(shape, kind)], srcs, {}, (batch, m, n, k))[0]
+
+    def max(self, x: Tile, axis: int | None = None, keep_dims: bool = True) -> Tile:
+        """Largest element along ``axis`` (``None``: of the tile); the axis stays, with size 1."""
+        return self._reduce("max", x, axis, keep_dims)
+
+    def min(self, x: Tile, axis: int | None = None, keep_dims: bool = True) -> Tile:
+        """Smallest element along ``axis`` (``None``: of the tile); the axis stays, with size 1."""
+        return self._reduce("min", x, axis, keep_dims)
+
+    def sum(self, x: Tile, axis: int | None = None, keep_dims: bool = True) -> Tile:
+        """Sum along ``axis`` (``None``: of the tile), accumulated in float32; the axis stays, with size 1."""
+        return self._reduce("sum", x, axis, keep_dims)
+
+    def maximum(self, x: Any, y: Any) -> Any:
+        """Elementwise larger; NaN if either is. Of two integers (per-PE or plain) it is an integer."""
+        if not isinstance(x, Tile) and not isinstance(y, Tile):
+            return self._of_integers(np.maximum, x, y)
+        return self.elementwise("maximum", x, y)
+
+    def minimum(self, x: Any, y: Any) -> Any:
+        """Elementwise smaller; NaN if either is. Of two integers (per-PE or plain) it is an integer."""
+        if not isinstance(x, Tile) and not isinstance(y, Tile):
+            return self._of_integers(np.minimum, x, y)
+        return self.elementwise("minimum", x, y)
+
+    def where(self, condition: Tile, x: Any, y: Any) -> Tile:
+        """``x`` where ``condition`` holds, else ``y``."""
+        self._tile(condition, "where")
+        kind = self._result_dtype("where", (x, y))
+        shape = self._broadcast("where", (condition, x, y))
+        return self._vector("where", shape, kind, (condition, x, y))
+
+    def exp(self, x: Tile) -> Tile:
+        """e to the power of ``x``."""
+        return self.elementwise("exp", x)
+
+    def exp2(self, x: Tile) -> Tile:
+        """2 to the power of ``x``."""
+        return self.elementwise("exp2", x)
+
+    def log(self, x: Tile) -> Tile:
+        """Natural logarithm."""
+        return self.elementwise("log", x)
+
+    def log2(self, x: Tile) -> Tile:
+        """Logarithm to base 2."""
+        return self.elementwise("log2", x)
+
+    def sqrt(self, x: Tile) -> Tile:
+        """Square root."""
+        return self.elementwise("sqrt", x)
+
+    def rsqrt(self, x: Tile) -> Tile:
+        """One over the square root."""
+        return self.elementwise("rsqrt", x)
+
+    def abs(self, x: Tile) -> Tile:
+        """Absolute value."""
+        return self.elementwise("abs", x)
+
+    def elementwise(self, name: str, *operands: Any, **attrs: Any) -> Tile:
+        """Apply the vector operation ``name`` with broadcasting; what the operators of a tile call."""
+        kind = DTYPES["b1"] if name == "compare" else self._result_dtype(name, operands, attrs.get("function"))
+        return self._vector(name, self._broadcast(name, operands), kind, operands, **attrs)
+
+    def composite(
+        self,
+        a: Tile,
+        b: Tile | Pointer,
+        shape: Sequence[Any] | None = None,
+        dtype: Any = None,
+        strides: Sequence[int] | None = None,
+        epilogue: Sequence[tuple[Any, ...]] = (),
+        chunk: int = 128,
+    ) -> Any:
+        """One fused command: ``epilogue(a @ b)``, with ``b`` streamed from memory past the scratch.
+
+        Parameters
+        ----------
+        a
+            ``(m, k)`` tile.
+        b
+            ``(k, n)`` tile, or a pointer, with ``shape``, ``dtype`` and ``strides`` as for :meth:`load`.
+        epilogue
+            Steps applied in order to the float32 product: ``("scale", x)``; ``("max",)``, which also returns the
+            ``(m, 1)`` row maxima of the value so far; ``("exp",)``, the exponential of the value less those maxima, or
+            ``("exp", t)`` less the ``(m, 1)`` tile or number ``t``; ``("cast", dtype)``, last.
+        chunk
+            Columns of ``b`` that the engines pass on at a time; sets how long the pipeline takes to drain.
+
+        Returns
+        -------
+        Tile, or (Tile, Tile) with the row maxima if there is a ``("max",)`` step.
+        """
+        self._tile(a, "composite")
+        if isinstance(b, Tile):
+            size_b = self._tile(b, "composite").shape
+            kind_b = b.dtype
+        else:
+            if shape is None:
+                raise self.error(KernelError, "composite with a pointer needs the shape of what it points to")
+            size_b = self._shape(shape)
+            kind_b = self._pointer(b).dtype if dtype is None else self._dtype(dtype)
+            if kind_b is not b.dtype:
+                self._check_bitcast(b, kind_b, False)
+        if a.ndim != 2 or len(size_b) != 2 or a.shape[1] != size_b[0]:
+            raise self.error(KernelError, f"composite: shapes {a.shape} and {size_b} do not match: (m, k) and (k, n)")
+        if a.dtype.kind != "float" or kind_b.kind != "float":
+            raise self.error(KernelError, f"composite of {a.dtype} and {kind_b}: floats only")
+        (m, k), n = a.shape, size_b[1]
+        if chunk < 1:
+            raise self.error(KernelError, f"composite: chunk must be 1 or more, not {chunk}")
+        steps, operands, kind = self._epilogue(epilogue, m, before=2 if isinstance(b, Tile) else 1)
+        outs = [((m, n), kind)] + ([((m, 1), DTYPES["f32"])] if ("max",) in steps else [])
+        work = (1, m, n, k, -(-n // chunk))
+        attrs = {"epilogue": steps}
+        if isinstance(b, Tile):
+            tiles = self._recorder.compute("composite", "composite", outs, (a, b, *operands), attrs, work)
+        else:
+            layout = (b, size_b, kind_b, self._strides(strides, size_b))
+            tiles = self._recorder.compute("composite", "composite", outs, (a, *operands), attrs, work, layout)
+        return tuple(tiles) if len(tiles) > 1 else tiles[0]
+
+    # ------------------------------------------------------------------ scratch
+    @contextmanager
+    def scratch_scope(self, buffers: int = 1) -> Iterator[None]:
+        """Free, at the end of the ``with`` block, every tile made inside it.
+
+        With ``buffers=2`` successive passes through the block use two copies of the scratch in turn, so that the
+        loads of one pass need not wait for the readers of the last.
+        """
+        if not isinstance(buffers, int) or buffers < 1:
+            raise self.error(KernelError, f"scratch_scope(buffers={buffers}): 1 or more")
+        self._recorder.open_scope(buffers)
+        yield
+        self._recorder.close_scope()
+
+    def copy_to(self, dst: Tile, src: Tile) -> None:
+        """Write the values of ``src`` into the existing tile ``dst``, cast to its dtype."""
+        self._tile(dst, "copy_to")
+        self._tile(src, "copy_to")
+        if dst.shape != src.shape:
+            raise self.error(KernelError, f"copy_to: the destination is {dst.shape}, the source {src.shape}")
+        self._recorder.copy_to(dst, src)
+
+    # ------------------------------------------------------------------ channels
+    def send(self, dir: str, src: Tile) -> None:
+        """Send a tile to the neighbour in direction ``dir``. Waits while the channel is full."""
+        self._tile(src, "send")
+        self._recorder.send(self._direction(dir, "send"), src)
+
+    def recv(self, dir: str, shape: Sequence[Any], dtype: Any) -> Tile:
+        """Receive the next tile from the neighbour in direction ``dir``. Waits until it has come."""
+        return self._recorder.recv(self._direction(dir, "recv"), self._shape(shape), self._dtype(dtype))
+
+    # ------------------------------------------------------------------ checks
+    def _axis(self, axis: int) -> int:
+        if axis not in (0, 1, 2):
+            raise self.error(KernelError, f"program axis {axis}: 0 = PE in its CUBE, 1 = CUBE in its SIP, 2 = SIP")
+        return axis
+
+    def _direction(self, name: str, verb: Literal["send", "recv"]) -> int:
+        if name not in DIRECTIONS:
+            raise self.error(ChannelError, f"{verb}: unknown direction {name!r}{nearest(str(name), DIRECTIONS)}")
+        return DIRECTIONS.index(name)
+
+    def _tile(self, x: Any, where: str) -> Tile:
+        if not isinstance(x, Tile):
+            raise self.error(KernelError, f"{where} needs a tile, not {type(x).__name__} {x!r}")
+        self._recorder.check_alive(x)
+        return x
+
+    def _pointer(self, ptr: Any) -> Pointer:
+        if not isinstance(ptr, Pointer):
+            raise self.error(
+                KernelError, f"this needs a pointer (a tensor passed to the kernel, plus bytes), not {type(ptr).__name__}"
+            )
+        return ptr
+
+    def _dtype(self, name: Any) -> DType:
+        try:
+            return to_dtype(name)
+        except KernbenchError as bad:
+            raise self.error(KernelError, str(bad)) from None
+
+    def _check_bitcast(self, ptr: Pointer, kind: DType, allowed: bool) -> None:
+        mine = ptr.binding.dtype
+        if not allowed:
+            raise self.error(
+                KernelError,
+                f"load as {kind} from {ptr.binding.name}, which holds {mine}: "
+                f'load it as "{mine}" and cast, or say bitcast=True to reinterpret its bytes',
+            )
+        if kind.nbytes != mine.nbytes:
+            raise self.error(KernelError, f"bitcast from {mine} to {kind}: their widths differ")
+
+    def _shape(self, shape: Any, known: int | None = None) -> tuple[int, ...]:
+        extents = (shape,) if isinstance(shape, (int, np.integer, LaneInt)) else tuple(shape)
+        try:
+            sizes = tuple(operator.index(n) for n in extents)
+        except TypeError:
+            raise self.error(KernelError, f"a shape is made of integers, not {shape!r}") from None
+        if known is not None and sizes.count(-1) == 1:
+            rest = -math.prod(sizes)
+            sizes = tuple(known // rest if n == -1 and rest else n for n in sizes)
+        if not sizes or any(n < 1 for n in sizes):
+            raise self.error(KernelError, f"a tile's shape is made of sizes of 1 or more, not {sizes}")
+        return sizes
+
+    def _strides(self, strides: Sequence[int] | None, shape: tuple[int, ...]) -> tuple[int, ...]:
+        if strides is None:
+            packed = [1]
+            for n in reversed(shape[1:]):
+                packed.append(packed[-1] * n)
+            return tuple(reversed(packed))
+        steps = tuple(operator.index(s) for s in strides)
+        if len(steps) != len(shape):
+            raise self.error(KernelError, f"{len(steps)} strides for a shape of {len(shape)} axes")
+        return steps
+
+    def _valid(self, valid: Any, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+        if valid is None:
+            return None
+        given = (valid,) if isinstance(valid, (int, np.integer, LaneInt)) else tuple(valid)
+        if len(given) > len(shape):
+            raise self.error(KernelError, f"valid={valid!r} has more axes than the shape {shape}")
+        bounds = tuple(operator.index(n) for n in given) + shape[len(given) :]
+        bounds = tuple(min(max(b, 0), n) for b, n in zip(bounds, shape, strict=True))
+        return None if bounds == shape else bounds
+
+    def _dot_sizes(self, a: Any, b: Any) -> tuple[int, int, int, int]:
+        self._tile(a, "dot")
+        self._tile(b, "dot")
+        if a.ndim != b.ndim or a.ndim not in (2, 3) or a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-2]:
+            raise self.error(
+                KernelError, f"dot: shapes {a.shape} and {b.shape} do not match: (m, k) and (k, n) have k in common"
+            )
+        return (a.shape[0] if a.ndim == 3 else 1, a.shape[-2], b.shape[-1], a.shape[-1])
+
+    def _scalar(self, x: Any, where: str) -> Any:
+        if isinstance(x, (bool, np.bool_)):
+            return int(x)
+        if isinstance(x, (int, float, np.integer, np.floating, LaneInt)):
+            return x if isinstance(x, (int, float, LaneInt)) else x.item()
+        raise self.error(KernelError, f"{where}: a tile, a number or a program id, not {type(x).__name__}")
+
+    def _of_integers(self, function: Any, x: Any, y: Any) -> Any:
+        a, b = self._scalar(x, "maximum/minimum"), self._scalar(y, "maximum/minimum")
+        lanes = [v for v in (a, b) if isinstance(v, LaneInt)]
+        if not lanes:
+            return function(a, b).item()
+        values = [v.values if isinstance(v, LaneInt) else v for v in (a, b)]
+        return LaneInt(lanes[0].group, function(*values))
+
+    def _broadcast(self, name: str, operands: Sequence[Any]) -> tuple[int, ...]:
+        shapes = [x.shape for x in operands if isinstance(x, Tile)]
+        try:
+            return tuple(np.broadcast_shapes(*shapes)) if len(shapes) > 1 else shapes[0]
+        except ValueError:
+            shown = " and ".join(map(str, shapes))
+            raise self.error(KernelError, f"{name}: shapes {shown} do not broadcast") from None
+        except IndexError:
+            raise self.error(KernelError, f"{name} needs a tile among its operands") from None
+
+    def _result_dtype(self, name: str, operands: Sequence[Any], function: str | None = None) -> DType:
+        tiles = [x for x in operands if isinstance(x, Tile)]
+        floats = any(isinstance(x, (float, np.floating)) for x in operands)
+        if not tiles:
+            return DTYPES["f32" if floats else "i32"]
+        kind = tiles[0].dtype
+        for x in tiles[1:]:
+            kind = promote(kind, x.dtype)
+        if kind.kind != "float" and (floats or name in _FLOAT_RESULT or function == "true"):
+            return DTYPES["f32"]
+        if name == "logical":
+            if kind.kind == "float":
+                raise self.error(KernelError, f"bitwise operators need integers or conditions, not {kind}")
+            return kind
+        if kind.kind == "bool" and name != "where":
+            return DTYPES["i32"]
+        return kind
+
+    def _vector(self, name: str, shape: tuple[int, ...], kind: DType, operands: Sequence[Any], **attrs: Any) -> Tile:
+        srcs = []
+        elements = math.prod(shape)
+        for x in operands:
+            if isinstance(x, Tile):
+                self._recorder.check_alive(x)
+                elements = max(elements, x.size)
+                srcs.append(x)
+            else:
+                srcs.append(self._scalar(x, name))
+        return self._recorder.compute("vector", name, [(shape, kind)], srcs, attrs, (elements,))[0]
+
+    def _reduce(self, name: str, x: Tile, axis: int | None, keep_dims: bool) -> Tile:
+        self._tile(x, name)
+        if axis is not None and not -x.ndim <= axis < x.ndim:
+            raise self.error(KernelError, f"{name}: a tile {x.shape} has no axis {axis}")
+        where = None if axis is None else axis % x.ndim
+        kept = tuple(1 if where is None or i == where else n for i, n in enumerate(x.shape))
+        kind = DTYPES["i32"] if x.dtype.kind == "bool" else x.dtype
+        result = self._vector(name, kept, kind, (x,), axis=where)
+        if keep_dims:
+            return result
+        dropped = tuple(n for i, n in enumerate(kept) if where is not None and i != where)
+        return self.reshape(result, dropped or (1,))
+
+    def _epilogue(
+        self, steps: Sequence[Any], m: int, before: int
+    ) -> tuple[tuple[tuple[Any, ...], ...], list[Any], DType]:
+        """Return the steps as plain data, the operands they name, and the format of the result.
+
+        An operand is named by its index in the command's ``srcs``, where ``before`` others stand first.
+        """
+        legal = ("scale", "max", "exp", "cast")
+        plain: list[tuple[Any, ...]] = []
+        operands: list[Any] = []
+        kind = self._dot_dtype
+        for i, step in enumerate(steps):
+            name, *rest = (step,) if isinstance(step, str) else step
+            if name not in legal:
+                raise self.error(KernelError, f"composite: unknown epilogue step {name!r}{nearest(str(name), legal)}")
+            if name == "cast":
+                if i != len(steps) - 1 or len(rest) != 1:
+                    raise self.error(KernelError, 'composite: ("cast", dtype) comes last')
+                kind = self._dtype(rest[0])
+                continue
+            if name == "exp" and not rest and ("max",) not in plain:
+                raise self.error(KernelError, 'composite: ("exp",) subtracts the row maxima: put ("max",) before it')
+            if name == "max" and (rest or ("max",) in plain):
+                raise self.error(KernelError, 'composite: ("max",) takes no operand and comes once')
+            if rest:
+                operand = rest[0]
+                if isinstance(operand, Tile):
+                    self._tile(operand, "composite")
+                    if operand.shape != (m, 1) or name == "scale":
+                        raise self.error(KernelError, f"composite: {name} by a tile {operand.shape}; exp takes ({m}, 1)")
+                operands.append(operand if isinstance(operand, Tile) else self._scalar(operand, "composite"))
+                plain.append((name, before + len(operands) - 1))
+            elif name == "scale":
+                raise self.error(KernelError, 'composite: ("scale", x) needs its factor')
+            else:
+                plain.append((name,))
+        return tuple(plain), operands, kind

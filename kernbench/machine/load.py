@@ -61,7 +61,7 @@ def _find(what: str | Path) -> tuple[Path, str]:
     known = topology_names()
     if text in known:
         return known[text], known[text].name
-    if Path(text).is_dir():
+    if text and Path(text).is_dir():
         raise TopologyError(f"{text}: is a directory; name a machine file in it")
     if Path(text).suffix in _SUFFIXES or Path(text).parent != Path("."):
         raise TopologyError(f"{text}: there is no such file; machines known by name: {', '.join(sorted(known))}")

@@ -128,9 +128,9 @@ class LoadSpec(_Model):
     queues: Annotated[int, Whole(1, 16)]
     """Loads that may be in flight at once."""
     bandwidth: Bandwidth
-    """Bytes per second into scratch, all queues together."""
+    """Bytes per second into scratch of one load; each queue has it to itself."""
     outstanding: Size | None = None
-    """Bytes that may be in flight at once; unbounded if absent."""
+    """Bytes of one load that may be in flight at once; unbounded if absent."""
 
 
 class StoreSpec(_Model):
@@ -139,7 +139,7 @@ class StoreSpec(_Model):
     queues: Annotated[int, Whole(1, 16)]
     """Stores that may be in flight at once."""
     bandwidth: Bandwidth
-    """Bytes per second out of scratch, all queues together."""
+    """Bytes per second out of scratch of one store; each queue has it to itself."""
 
 
 class TileSpec(_Model):

@@ -41,7 +41,7 @@ def entries(layout: Layout) -> list[Entry]:
 def text_inches(text: str, size: float) -> float:
     """Return the width on the page of a text of ``size`` points."""
     width, _, _ = text_to_path.get_text_width_height_descent(text, FontProperties(size=size), ismath=False)
-    return float(width) / 72
+    return float(width) / 72 * 1.04  # glyphs are moved to whole pixels when painted
 
 
 def width_inches(lines: list[Entry]) -> float:

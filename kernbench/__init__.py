@@ -1,5 +1,7 @@
 """kernbench: how fast, and how right, is this attention kernel on that machine?
 
+>>> import numpy as np
+>>> import numpy as np
 >>> import kernbench as kb
 >>> machine = kb.load_machine("pe1")
 >>> x = kb.tensor(np.ones((4, 8), np.float32), machine)
@@ -53,14 +55,17 @@ _HOMES = {
     "tensor": "kernbench.tensors",
 }
 
-__all__ = ["__version__", *sorted(_HOMES)]
+__all__ = [
+    "KernbenchError", "LaunchResult", "Machine", "Placement", "Tensor", "Timeline", "Trace", "__version__", "empty",
+    "execute", "launch", "load_machine", "on", "record", "replicated", "shape_only", "simulate", "split", "tensor",
+]  # fmt: skip
 
 
 class _Package(ModuleType):
     """This package, with its public names loaded on first use.
 
-    ``record``, ``execute`` and ``simulate`` are rooms *and* functions. Importing a room makes Python set it as an attribute
-    here; properties of the class keep the attribute the function, whatever is imported when.
+    ``record``, ``execute`` and ``simulate`` are rooms *and* functions (ADR 9). Importing a room makes Python set it as
+    an attribute here; properties of the class keep the attribute the function, whatever is imported when.
     """
 
     def __getattr__(self, name: str) -> Any:

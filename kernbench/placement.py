@@ -7,6 +7,7 @@ an axis of the tensor is *split* over it, the tensor is *pinned* to one index of
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -106,6 +107,12 @@ class Layout:
         """Number of parts that the tensor is cut into."""
         return len(self.starts)
 
+    @cached_property
+    def is_copied(self) -> bool:
+        """Whether a part lies in several memories."""
+        copies = np.unique(self.memory_of_pe * self.n_parts + self.part_of_pe)
+        return len(copies) > len(np.unique(self.part_of_pe))
+
 
 def lay_out(shape: tuple[int, ...], placement: Placement, machine: Machine) -> Layout:
     """Apply ``placement`` to a tensor of ``shape`` on ``machine``.
@@ -130,9 +137,7 @@ def lay_out(shape: tuple[int, ...], placement: Placement, machine: Machine) -> L
     part = np.zeros_like(pe)
     starts = np.zeros((1, len(shape)), np.int64)
     extents = np.array([shape], np.int64)
-    for axis, levels in placement.splits:
-        if not -len(shape) <= axis < len(shape):
-            raise InputError(f"axis {axis} does not exist in a tensor of shape {shape}")
+    for axis, levels in _splits(placement, shape):
         rank, ranks = np.zeros_like(pe), 1
         for level in levels:
             rank, ranks = rank * sizes[level] + place[level], ranks * sizes[level]
@@ -148,6 +153,18 @@ def lay_out(shape: tuple[int, ...], placement: Placement, machine: Machine) -> L
     network = machine.network
     memory = network.memory_of_node[network.node_of_pe[home]].astype(np.int64)
     return Layout(starts, extents, part, memory)
+
+
+def _splits(placement: Placement, shape: tuple[int, ...]) -> list[tuple[int, tuple[str, ...]]]:
+    """Return the splits with axes counted from 0, each at most once."""
+    found: list[tuple[int, tuple[str, ...]]] = []
+    for axis, levels in placement.splits:
+        if not -len(shape) <= axis < len(shape):
+            raise InputError(f"axis {axis} does not exist in a tensor of shape {shape}")
+        if any(other == axis % len(shape) for other, _ in found):
+            raise InputError(f"axis {axis} of a tensor of shape {shape} is split twice; name all its levels at once")
+        found.append((axis % len(shape), levels))
+    return found
 
 
 def assign_addresses(layouts: list[tuple[Layout, int]], machine: Machine) -> list[np.ndarray]:
@@ -174,7 +191,7 @@ def assign_addresses(layouts: list[tuple[Layout, int]], machine: Machine) -> lis
         nbytes = layout.extents.prod(axis=1) * itemsize
         room = -(-nbytes // ALIGNMENT) * ALIGNMENT
         key = layout.memory_of_pe * layout.n_parts + layout.part_of_pe
-        copies, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+        _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
         memory, size = layout.memory_of_pe[first], room[layout.part_of_pe[first]]
         before = np.cumsum(size) - size
         begins = np.r_[True, memory[1:] != memory[:-1]]
@@ -184,7 +201,8 @@ def assign_addresses(layouts: list[tuple[Layout, int]], machine: Machine) -> lis
     full = np.flatnonzero(used > machine.memory.capacity)
     if len(full):
         raise InputError(
-            f"memory {int(full[0])} of {machine.name} is too small: the kernel's tensors need {int(used[full[0]]):,} bytes "
-            f"there, its capacity is {machine.memory.capacity:,}; split the tensors over more CUBEs or raise `memory.capacity`"
+            f"memory {int(full[0])} of {machine.name} is too small: the kernel's tensors need {int(used[full[0]]):,} "
+            f"bytes there, its capacity is {machine.memory.capacity:,}; split the tensors over more "
+            f"{machine.memory_scope.upper()}s or raise `memory.capacity`"
         )
     return addresses

@@ -86,11 +86,11 @@ class RunResult(_Part):
     commands: int = Field(description="commands over all PEs")
     makespan_ps: int | None = Field(description="simulated time until the last PE is done, in picoseconds")
     cycles: int | None = Field(description="the same in cycles of the PE clock")
-    engines: dict[str, float] | None = Field(description="engine → mean share of the makespan that it is busy, 0 to 1")
+    engines: dict[str, float] | None = Field(description="engine → share of the makespan that it is busy, 0 to 1")
     scratch_peak_bytes: int = Field(description="largest scratch footprint of any PE")
     hbm_bytes: int | None = Field(description="bytes read from and written to memory")
-    link_bytes: int | None = Field(description="bytes that crossed links, once for each hop")
-    flops: int | None = Field(description="floating-point operations of the matrix and vector engines")
+    link_bytes: int | None = Field(description="bytes that crossed links, counted on every link")
+    flops: int | None = Field(description="floating-point operations of the matrix engines, a multiply-add is two")
     correctness: CorrectnessResult | None
     wall: Wall
     evidence: Evidence = Evidence()

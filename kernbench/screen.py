@@ -51,17 +51,15 @@ def _rows(result: RunResult) -> list[tuple[str, str, str]]:
             ("busy", busy, evidence.time),
             ("memory traffic", _bytes(result.hbm_bytes or 0), evidence.time),
             ("link traffic", _bytes(result.link_bytes or 0), evidence.time),
-            ("arithmetic", _scaled(result.flops or 0, "flop"), evidence.time),
+            ("matrix arithmetic", _scaled(result.flops or 0, "flop"), evidence.time),
         ]
     if result.correctness is not None:
-        rows.append((f"values ({escape(result.inputs or '')} inputs)", _verdict(result.correctness), evidence.values))
+        word = "[bold green]PASS[/]" if result.correctness.passed else "[bold red]FAIL[/]"
+        whole, _, more = errors_text(result.correctness).partition("; ")
+        rows.append((f"values ({escape(result.inputs or '')} inputs)", f"{word} {whole}", evidence.values))
+        rows.append(("", more, evidence.values if more else ""))
     rows.append(("wall", _wall(result.wall), evidence.wall))
     return rows
-
-
-def _verdict(found: CorrectnessResult) -> str:
-    word = "[bold green]PASS[/]" if found.passed else "[bold red]FAIL[/]"
-    return f"{word} {errors_text(found)}"
 
 
 def errors_text(found: CorrectnessResult) -> str:
@@ -69,7 +67,7 @@ def errors_text(found: CorrectnessResult) -> str:
     if found.nan_count:
         return f"{found.nan_count:,} values are NaN or infinite"
     return (
-        f"relative L2 error {found.rel_l2:.1e} (tolerance {found.tolerance:.1e}), "
+        f"relative L2 error {found.rel_l2:.1e} (tolerance {found.tolerance:.1e}); "
         f"worst row {found.worst_row_rel_l2:.1e} ({found.tolerance * WORST_ROW_FACTOR:.1e}), "
         f"max abs {found.max_abs:.1e}, cosine {found.cosine:.7f}"
     )

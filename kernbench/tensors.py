@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -90,7 +91,7 @@ def tensor(array: Any, machine: Machine, placement: Placement | None = None) -> 
     Parameters
     ----------
     array
-        float16, bfloat16, float32, integer or bool; its type is the tensor's dtype.
+        float16, bfloat16, float32, integer or bool; its type is the tensor's dtype. It is copied.
     placement
         :func:`~kernbench.replicated` (the default), :func:`~kernbench.split` or :func:`~kernbench.on`.
 
@@ -99,7 +100,7 @@ def tensor(array: Any, machine: Machine, placement: Placement | None = None) -> 
     InputError
         If the array's type has no counterpart on a device (float64, complex, object).
     """
-    values = np.asarray(array)
+    values = np.array(array, order="C")
     if values.dtype.name in ("float64", "complex64", "complex128", "object"):
         raise InputError(f"an array of {values.dtype.name} cannot be placed on a device: cast it, e.g. to np.float16")
     if values.ndim == 0:
@@ -121,7 +122,10 @@ def shape_only(shape: Any, dtype: Any, machine: Machine, placement: Placement | 
 
 
 def _shape(shape: Any) -> tuple[int, ...]:
-    sizes = (int(shape),) if np.isscalar(shape) else tuple(int(n) for n in shape)
+    try:
+        sizes = tuple(operator.index(n) for n in (np.atleast_1d(shape) if np.isscalar(shape) else shape))
+    except TypeError:
+        sizes = ()
     if not sizes or any(n < 0 for n in sizes):
-        raise InputError(f"a tensor's shape must be one or more sizes of 0 or more, not {shape}")
+        raise InputError(f"a tensor's shape must be one or more sizes of 0 or more, not {shape!r}")
     return sizes

@@ -1,16 +1,15 @@
-"""Checks of a whole trace: messages that match, and memory that no two PEs fight over."""
+"""Checks of a whole trace: messages between PEs that match."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from kernbench.dtypes import DTYPES
-from kernbench.errors import ChannelError, KernelError
-from kernbench.machine.network import OPPOSITE
-from kernbench.record.trace import Access, Command, Lane, PEClass, Trace
-from kernbench.tl import DIRECTIONS
+from kernbench.errors import ChannelError
+from kernbench.machine.network import DIRECTIONS, OPPOSITE
+from kernbench.record.trace import Command, PEClass, Trace
+
+Messages = dict[int, list[int]]
+"""Commands of a class that send, or receive, by direction."""
 
 
 def class_of_pe(trace: Trace) -> np.ndarray:
@@ -21,9 +20,9 @@ def class_of_pe(trace: Trace) -> np.ndarray:
     return of
 
 
-def messages(cls: PEClass, op: str) -> dict[int, list[int]]:
+def messages(cls: PEClass, op: str) -> Messages:
     """Return the indices of a class's ``send`` or ``recv`` commands, by direction, in order."""
-    found: dict[int, list[int]] = {}
+    found: Messages = {}
     for i, command in enumerate(cls.commands):
         if command.op == op:
             found.setdefault(command.direction, []).append(i)
@@ -56,7 +55,7 @@ def check_channels(trace: Trace) -> None:
 
 
 def _check_pair(
-    trace: Trace, pair: tuple[int, int, int], sends: list[dict[int, list[int]]], recvs: list[dict[int, list[int]]], of: Any
+    trace: Trace, pair: tuple[int, int, int], sends: list[Messages], recvs: list[Messages], of: np.ndarray
 ) -> None:
     sender, direction, receiver = pair
     back = int(OPPOSITE[direction])
@@ -108,84 +107,8 @@ def _mismatch(trace: Trace, pair: tuple[int, int, int], of: np.ndarray, k: int, 
         if (a.attrs["dtype"], b.attrs["dtype"], trace.dot_dtype) == ("f32", "f16", "f32"):
             hint += '; for a matrix engine that rounds to float16, record with dot_dtype="f16"'
     return ChannelError(
-        f"message {k} from {who} in direction {DIRECTIONS[pair[1]]} is {tuple(a.attrs['shape'])} {a.attrs['dtype']}, but "
-        f"{peer} receives it as {tuple(b.attrs['shape'])} {b.attrs['dtype']}"
+        f"message {k} from {who} in direction {DIRECTIONS[pair[1]]} is {tuple(a.attrs['shape'])} {a.attrs['dtype']}, "
+        f"but {peer} receives it as {tuple(b.attrs['shape'])} {b.attrs['dtype']}"
         f"\n  sent at     {trace.lines[a.line]}"
         f"\n  received at {trace.lines[b.line]}{hint}"
     )
-
-
-def check_races(trace: Trace) -> None:
-    """Check that no PE touches bytes of a device tensor that another PE writes in the same launch.
-
-    PEs share no clock, so what such a read returned would depend on when it happened.
-
-    Raises
-    ------
-    KernelError
-        Naming the tensor, both PEs and both source lines.
-    """
-    written = {
-        c.access.tensor for cls in trace.classes for c in cls.commands if c.op == "store" and c.access is not None
-    }
-    for tensor in sorted(written):
-        _check_tensor(trace, tensor)
-
-
-def _check_tensor(trace: Trace, tensor: int) -> None:
-    lows, highs, pes, stores, lines = [], [], [], [], []
-    for cls in trace.classes:
-        touches = [c for c in cls.commands if c.access is not None and c.access.tensor == tensor]
-        for command in touches:
-            access = command.access
-            assert access is not None
-            below, above = reach(access)
-            base = cls.columns[access.address.column] + access.address.offset
-            lows.append(base + below)
-            highs.append(base + above)
-            pes.append(cls.pes)
-            stores.append(np.full(len(cls.pes), command.op == "store"))
-            lines.append(np.full(len(cls.pes), command.line))
-    low, high, pe, store, line = (np.concatenate(v) for v in (lows, highs, pes, stores, lines))
-    order = np.lexsort((pe, low))
-    low, high, pe, store, line = low[order], high[order], pe[order], store[order], line[order]
-    if not (low[1:] < np.maximum.accumulate(high)[:-1]).any():
-        return
-    _sweep(trace, tensor, low, high, pe, store, line)
-
-
-def _sweep(
-    trace: Trace, tensor: int, low: np.ndarray, high: np.ndarray, pe: np.ndarray, store: np.ndarray, line: np.ndarray
-) -> None:
-    """Compare each range with those that begin inside it."""
-    ends = np.searchsorted(low, high, side="left")
-    for i in np.flatnonzero(ends > np.arange(len(low)) + 1):
-        others = np.arange(i + 1, ends[i])
-        clash = others[(pe[others] != pe[i]) & (store[others] | store[i])]
-        if len(clash):
-            j = int(clash[0])
-            first, second = (i, j) if store[i] else (j, i)
-            verb = "also written" if store[second] else "read"
-            machine = trace.machine
-            raise KernelError(
-                f"{trace.tensor_names[tensor]} is written by {machine.pe_name(int(pe[first]))} and {verb} by "
-                f"{machine.pe_name(int(pe[second]))} at the same bytes: which comes first would depend on timing"
-                f"\n  written at {trace.lines[line[first]]}"
-                f"\n  {verb} at {trace.lines[line[second]]}"
-                "\n  pass the value on a channel, or let one PE store"
-            )
-
-
-def reach(access: Access) -> tuple[int, int]:
-    """Return the first byte touched and the byte behind the last, from the address of the access."""
-    size = DTYPES[access.dtype].nbytes
-    touched = access.valid or access.shape
-    ends = [(n - 1) * s for n, s in zip(touched, access.strides, strict=True)]
-    return sum(e for e in ends if e < 0) * size, (sum(e for e in ends if e > 0) + 1) * size
-
-
-def lane_values(cls: PEClass, value: Lane | int) -> np.ndarray:
-    """Return a lane value of a class as int64[n]."""
-    if isinstance(value, Lane):
-        return cls.columns[value.column] + value.offset
-    return np.full(len(cls.pes), value)

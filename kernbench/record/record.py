@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -12,8 +14,9 @@ from kernbench.dtypes import dtype as to_dtype
 from kernbench.errors import InputError, KernbenchError, KernelError
 from kernbench.machine import Machine
 from kernbench.placement import assign_addresses
-from kernbench.record.checks import check_channels, check_races
+from kernbench.record.checks import check_channels
 from kernbench.record.lines import LineTable, line_of_failure
+from kernbench.record.races import check_races
 from kernbench.record.recorder import Recorder
 from kernbench.record.trace import PEClass, Trace
 from kernbench.tensors import Tensor
@@ -49,48 +52,92 @@ def record(
     ChannelError
         If a message has no receiver, a receive no sender, or the two disagree.
     """
-    kind = to_dtype(dot_dtype)
-    if kind.name not in ("f32", "f16", "bf16"):
-        raise InputError(f"dot_dtype is f32, f16 or bf16, not {dot_dtype}")
-    extents = _grid(grid, machine)
-    names = _parameter_names(kernel, args)
-    tensors = [(name, a) for name, a in zip(names, args, strict=True) if isinstance(a, Tensor)]
-    for name, tensor in tensors:
-        if tensor.machine_signature != machine.signature:
-            raise InputError(f"{name} was placed on a machine of another shape than {machine.name}")
-    addresses = assign_addresses([(t.layout, t.dtype.nbytes) for _, t in tensors], machine)
-
-    lines = LineTable()
-    classes: list[PEClass] = []
-    warnings: dict[str, None] = {}
-    waiting = [_members(extents, machine)]
-    while waiting:
-        group = Group(waiting.pop())
-        recorder = Recorder(machine, group, extents, kind, lines)
-        _run(kernel, _bind(args, tensors, addresses, group), recorder)
-        classes.append(recorder.finish())
-        warnings.update(recorder.warnings)
-        waiting.extend(group.put_aside)
-    classes.sort(key=lambda c: int(c.pes[0]))
-    if not any(c.commands for c in classes):
-        raise KernelError(f"{kernel.__name__} does no work: no PE issues a command, so there is nothing to run or time")
-    trace = Trace(
-        kernel.__name__, machine, extents, kind.name, tuple(t for _, t in tensors), tuple(n for n, _ in tensors),
-        lines.all(), tuple(classes), tuple(warnings),
-    )  # fmt: skip
+    trace = record_members(kernel, machine, args, grid, dot_dtype)
+    if not any(c.commands for c in trace.classes):
+        raise KernelError(f"{trace.kernel} does no work: no PE issues a command, so there is nothing to run or time")
     check_channels(trace)
     check_races(trace)
     return trace
 
 
+def record_members(
+    kernel: Callable[..., None],
+    machine: Machine,
+    args: Sequence[Any],
+    grid: Sequence[int] | int | None = None,
+    dot_dtype: str = "f32",
+    members: Sequence[int] | None = None,
+) -> Trace:
+    """Record some of the PEs (all, if ``members`` is None), without the checks that concern the PEs together."""
+    kind = to_dtype(dot_dtype)
+    if kind.name not in ("f32", "f16", "bf16"):
+        raise InputError(f"dot_dtype is f32, f16 or bf16, not {dot_dtype}")
+    extents = _grid(grid, machine)
+    tensors = _tensors(kernel, machine, args)
+    addresses = assign_addresses([(t.layout, t.dtype.nbytes) for t, _ in tensors.values()], machine)
+    lines = LineTable()
+    classes: list[PEClass] = []
+    warnings: dict[str, None] = {}
+    pes = _members(extents, machine) if members is None else np.array(sorted(members))
+    waiting = [Recorder(machine, pes, extents, kind, lines)]
+    with _paused_collector():
+        while waiting:
+            recorder = waiting.pop()
+            bindings = {
+                key: _binding(i, name, tensor, addresses[i], recorder.group)
+                for i, (key, (tensor, name)) in enumerate(tensors.items())
+            }
+            _run(kernel, [Pointer(bindings[id(a)]) if isinstance(a, Tensor) else a for a in args], recorder)
+            classes.append(recorder.finish())
+            warnings.update(recorder.warnings)
+            waiting.extend(recorder.forks)
+    classes.sort(key=lambda c: int(c.pes[0]))
+    return Trace(
+        _name(kernel), machine, extents, kind.name, tuple(t for t, _ in tensors.values()),
+        tuple(n for _, n in tensors.values()), lines.all(), tuple(classes), tuple(warnings),
+    )  # fmt: skip
+
+
+@contextmanager
+def _paused_collector() -> Iterator[None]:
+    """Keep Python from searching the commands for garbage cycles again and again while they grow in number."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _name(kernel: Callable[..., None]) -> str:
+    function = getattr(kernel, "func", kernel)  # of a functools.partial
+    return str(getattr(function, "__name__", type(kernel).__name__))
+
+
+def _tensors(kernel: Callable[..., None], machine: Machine, args: Sequence[Any]) -> dict[int, tuple[Tensor, str]]:
+    """Return each tensor among the arguments once, by identity, with the first parameter that it is passed for."""
+    found: dict[int, tuple[Tensor, str]] = {}
+    for name, tensor in zip(_parameter_names(kernel, args), args, strict=True):
+        if isinstance(tensor, Tensor):
+            if tensor.machine_signature != machine.signature:
+                raise InputError(f"{name} was placed on a machine of another shape than {machine.name}")
+            found.setdefault(id(tensor), (tensor, name))
+    return found
+
+
 def _grid(grid: Sequence[int] | int | None, machine: Machine) -> tuple[int, int, int]:
-    given = () if grid is None else (grid,) if isinstance(grid, int) else tuple(grid)
     full = machine.shape
-    if len(given) > 3 or any(not 1 <= n <= most for n, most in zip(given, full, strict=False)):
+    if grid is None:
+        return full
+    given = (grid,) if isinstance(grid, int) else tuple(grid)
+    whole = all(isinstance(n, (int, np.integer)) for n in given)
+    if not whole or not 1 <= len(given) <= 3 or any(not 1 <= n <= m for n, m in zip(given, full, strict=False)):
         raise InputError(
-            f"grid {given} does not fit {machine.name}: at most {full} programs along (PE in CUBE, CUBE in SIP, SIP)"
+            f"grid {given} does not fit {machine.name}: one to three numbers of programs along "
+            f"(PE in CUBE, CUBE in SIP, SIP), at most {full}"
         )
-    extents = (*given, *full[len(given) :]) if grid is None else (*given, 1, 1)[:3]
+    extents = (*given, 1, 1)
     return (int(extents[0]), int(extents[1]), int(extents[2]))
 
 
@@ -110,7 +157,7 @@ def _parameter_names(kernel: Callable[..., None], args: Sequence[Any]) -> list[s
         signature = inspect.signature(kernel)
         bound = signature.bind(*args, tl=None)
     except TypeError as bad:
-        raise InputError(f"the arguments do not fit {getattr(kernel, '__name__', kernel)}: {bad}") from None
+        raise InputError(f"the arguments do not fit {_name(kernel)}(..., *, tl): {bad}") from None
     names: list[str] = []
     for name, parameter in signature.parameters.items():
         if parameter.kind is parameter.VAR_POSITIONAL:
@@ -120,22 +167,13 @@ def _parameter_names(kernel: Callable[..., None], args: Sequence[Any]) -> list[s
     return names
 
 
-def _bind(args: Sequence[Any], tensors: list[tuple[str, Tensor]], addresses: list[np.ndarray], group: Group) -> list[Any]:
-    pointers = iter(
-        Pointer(_binding(i, name, tensor, address, group))
-        for i, ((name, tensor), address) in enumerate(zip(tensors, addresses, strict=True))
-    )
-    return [next(pointers) if isinstance(a, Tensor) else a for a in args]
-
-
 def _binding(index: int, name: str, tensor: Tensor, address: np.ndarray, group: Group) -> Binding:
     layout = tensor.layout
     part = layout.part_of_pe[group.pes]
-    readable = tensor.is_held and tensor.dtype.kind == "int"
-    homes = np.unique(np.stack([layout.part_of_pe, layout.memory_of_pe]), axis=1)
+    control = (tensor.parts(), part) if tensor.is_held and tensor.dtype.kind == "int" else None
     return Binding(
-        index, name, group, tensor.dtype, address[group.pes], layout.extents[part], layout.starts[part],
-        (tensor.parts(), part) if readable else None, homes.shape[1] > layout.n_parts,
+        index, name, group, tensor.dtype, address[group.pes], layout.extents[part], layout.starts[part], control,
+        is_copied=layout.is_copied, is_cut=layout.n_parts > 1,
     )  # fmt: skip
 
 
@@ -147,7 +185,7 @@ def _run(kernel: Callable[..., None], args: list[Any], recorder: Recorder) -> No
             raise
         raise type(bad)(f"{bad}{_where(bad, recorder)}") from bad
     except Exception as bad:
-        raise KernelError(f"{kernel.__name__} failed: {type(bad).__name__}: {bad}{_where(bad, recorder)}") from bad
+        raise KernelError(f"{_name(kernel)} failed: {type(bad).__name__}: {bad}{_where(bad, recorder)}") from bad
 
 
 def _where(bad: BaseException, recorder: Recorder) -> str:

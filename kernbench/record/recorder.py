@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
 import numpy as np
 
 from kernbench.dtypes import DTYPES, DType
 from kernbench.errors import ChannelError, KernbenchError, KernelError, ScratchError
+from kernbench.machine.network import DIRECTIONS
+from kernbench.record.addresses import Addresses
 from kernbench.record.lines import LineTable
-from kernbench.record.scratch import Buffer, Scratch, Users
-from kernbench.record.trace import OPERAND, REUSE, Access, Command, Lane, PEClass, Ref, TileInfo
-from kernbench.tl import DIRECTIONS, Group, LaneInt, Pointer, Tile
-from kernbench.tl.language import Language
+from kernbench.record.scratch import Buffer, Scratch
+from kernbench.record.trace import OPERAND, REUSE, Access, Command, PEClass, Ref, TileInfo
+from kernbench.tl import Group, LaneInt, Language, Pointer, Tile
 
 if TYPE_CHECKING:
     from kernbench.machine import Machine
@@ -22,37 +24,90 @@ if TYPE_CHECKING:
 _IN_ORDER = {"dot", "vector"}
 """Operations whose engine ends its commands in the order of issue, so that only the last one counts."""
 
+E = TypeVar("E", bound=KernbenchError)
+P = ParamSpec("P")
+Made = tuple[int, ...]
+"""Indices of the tiles that an event made."""
+
+
+def _event(method: Callable[Concatenate[Recorder, P], Made]) -> Callable[Concatenate[Recorder, P], list[Tile]]:
+    """Make a method an event: something that the kernel does, in order. It returns the tiles that it made.
+
+    A forked recorder begins with the log of the run that it left. While the kernel repeats these events, they are
+    answered from the log, since their commands are there already.
+    """
+    name = method.__name__
+
+    @wraps(method)
+    def event(self: Recorder, *args: P.args, **kwargs: P.kwargs) -> list[Tile]:
+        position = self._position
+        if position < len(self._log):
+            logged, made = self._log[position]
+            if logged != name:
+                raise self.unrepeatable()
+        else:
+            self._line = self._lines.find(sys._getframe(1))
+            made = method(self, *args, **kwargs)
+            self._log.append((name, made))
+        self._position = position + 1
+        return [self._handle(i) for i in made]
+
+    return cast("Callable[Concatenate[Recorder, P], list[Tile]]", event)
+
 
 class Recorder:
     """Commands of the PEs in ``group``, which is narrowed while the kernel runs."""
 
     def __init__(
-        self, machine: Machine, group: Group, grid: tuple[int, int, int], dot_dtype: DType, lines: LineTable
+        self, machine: Machine, pes: np.ndarray, grid: tuple[int, int, int], dot_dtype: DType, lines: LineTable
     ) -> None:
         self.machine = machine
-        self.group = group
+        self.group = Group(pes, self._fork)
         self.grid = grid
-        sips, cubes, pes = machine.grids
-        self.columns = (pes.columns, cubes.columns, sips.columns)
+        sips, cubes, pe_grid = machine.grids
+        self.columns = (pe_grid.columns, cubes.columns, sips.columns)
         self.tl = Language(self, dot_dtype)
+        self.forks: list[Recorder] = []
+        """Recorders of the PEs that came to disagree: the kernel must run again for each."""
         self.warnings: dict[str, None] = {}
+        self._dot_dtype = dot_dtype
         self._lines = lines
+        self._line = 0
+        self._log: list[tuple[str, Made]] = []
+        self._position = 0
         self._scratch = Scratch(machine.pe.scratch)
         self._commands: list[Command] = []
         self._tiles: list[TileInfo] = []
-        self._columns: list[np.ndarray] = []
-        self._column_of: dict[int, int] = {}
-        self._column_of_content: dict[bytes, int] = {}
+        self._buffers: list[Buffer] = []
+        self._addresses = Addresses(self.group, self.error)
         self._programs: dict[int, LaneInt] = {}
-        self._stored: dict[int, list[tuple[int, Any, Any]]] = {}
-        self._loaded: dict[int, list[tuple[int, Any, Any]]] = {}
+
+    def _fork(self, pes: np.ndarray) -> None:
+        """Put PEs aside: their recorder starts with all that was recorded up to now."""
+        fork = Recorder(self.machine, pes, self.grid, self._dot_dtype, self._lines)
+        fork._log, fork._commands, fork._tiles = list(self._log), list(self._commands), list(self._tiles)
+        fork._scratch, copies = self._scratch.copy()
+        fork._buffers = [copies.get(id(b), b) for b in self._buffers]
+        fork._addresses = self._addresses.fork(fork.group, fork.error)
+        self.forks.append(fork)
+
+    def finish(self) -> PEClass:
+        """Return the commands of the PEs that agreed to the end."""
+        if self._position < len(self._log):
+            raise self.unrepeatable()
+        active = self.group.active
+        by_line = {line: n for line, n in self._scratch.peak_by_line.items() if n}
+        columns = tuple(column[active] for column in self._addresses.columns.arrays)
+        return PEClass(
+            self.group.active_pes, tuple(self._commands), tuple(self._tiles), columns, self._scratch.peak, by_line
+        )
 
     # ------------------------------------------------------------------ errors and source lines
     def line(self) -> int:
         """Index of the kernel's source line that is being executed."""
         return self._lines.find(sys._getframe(1))
 
-    def error(self, kind: type[KernbenchError], message: str, pes: np.ndarray | None = None) -> KernbenchError:
+    def error(self, kind: type[E], message: str, pes: np.ndarray | None = None) -> E:
         """Return an error with the kernel's source line and the PEs concerned."""
         who = self.machine.describe_pes(self.group.active_pes if pes is None else pes)
         return kind(f"{message}\n  at {self._lines[self.line()]}\n  on {who}")
@@ -60,7 +115,15 @@ class Recorder:
     def warn(self, message: str) -> None:
         """Note something allowed but hardly meant."""
         who = self.machine.describe_pes(self.group.active_pes)
-        self.warnings[f"{message}\n  at {self._lines[self.line()]}\n  on {who}"] = None
+        self.warnings[f"{message}\n  at {self._lines[self._line]}\n  on {who}"] = None
+
+    def unrepeatable(self) -> KernelError:
+        """Return the error for a kernel that does not do the same when it is run again."""
+        return self.error(
+            KernelError,
+            "the kernel did something else when it was run again for PEs that take another branch: "
+            "a kernel must depend on its arguments alone, not on what an earlier run left behind",
+        )
 
     # ------------------------------------------------------------------ programs
     def program_id(self, axis: int) -> LaneInt:
@@ -73,40 +136,42 @@ class Recorder:
         return self._programs[axis]
 
     # ------------------------------------------------------------------ commands
+    @_event
     def load(
         self, ptr: Pointer, shape: tuple[int, ...], kind: DType, strides: tuple[int, ...], valid: Any, other: float
-    ) -> Tile:
+    ) -> Made:
         """Append a LOAD."""
-        access, nbytes = self._access(ptr, shape, kind, strides, valid, other)
         index = len(self._commands)
-        needs = self._memory_needs(ptr, access, index, store=False)
+        access, nbytes, needs = self._addresses.access(index, ptr, shape, kind, strides, valid, other)
         tile = self._new_tile(shape, kind, index, ("load", index), needs)
-        self._append("load", "load", (tile.index,), (), {}, access, -1, nbytes, (), needs)
-        return tile
+        return self._append("load", "load", (tile,), (), {}, access, -1, nbytes, (), needs)
 
     def load_scalar(self, ptr: Pointer) -> LaneInt:
         """Append the LOAD of one control element and return its value on every PE."""
-        kind = ptr.dtype
-        access, nbytes = self._access(ptr, (1,), kind, (1,), None, 0)
-        if self._stored.get(ptr.binding.index):
-            raise self.error(KernelError, f"load_scalar from {ptr.binding.name}, which this kernel writes")
-        assert ptr.binding.control is not None
-        parts, part_of = ptr.binding.control
-        element = (ptr.byte.values if isinstance(ptr.byte, LaneInt) else np.full(len(part_of), ptr.byte)) // kind.nbytes
-        values = np.zeros(len(part_of), np.int64)
-        for lane in self.group.active:
-            values[lane] = parts[part_of[lane]][element[lane]]
-        self._append("load", "load_scalar", (), (), {}, access, -1, nbytes, (), {})
+        self._load_element(ptr)
+        byte = ptr.byte.active_values if isinstance(ptr.byte, LaneInt) else ptr.byte
+        values = np.zeros(len(self.group.pes), np.int64)
+        values[self.group.active] = ptr.binding.elements(byte // ptr.dtype.nbytes)
         return LaneInt(self.group, values)
 
-    def store(self, ptr: Pointer, tile: Tile, strides: tuple[int, ...], valid: Any) -> None:
-        """Append a STORE."""
-        access, nbytes = self._access(ptr, tile.shape, ptr.dtype, strides, valid, 0)
-        index = len(self._commands)
-        needs = self._memory_needs(ptr, access, index, store=True)
-        srcs = self._read((tile,), index, ("store", index), needs)
-        self._append("store", "store", (), srcs, {}, access, -1, nbytes, (), needs)
+    @_event
+    def _load_element(self, ptr: Pointer) -> Made:
+        access, nbytes, needs = self._addresses.access(len(self._commands), ptr, (1,), ptr.dtype, (1,), None, 0)
+        if needs:
+            raise self.error(KernelError, f"load_scalar from {ptr.binding.name}, where this kernel has stored before")
+        return self._append("load", "load_scalar", (), (), {}, access, -1, nbytes, (), needs)
 
+    @_event
+    def store(self, ptr: Pointer, tile: Tile, strides: tuple[int, ...], valid: Any) -> Made:
+        """Append a STORE."""
+        index = len(self._commands)
+        access, nbytes, needs = self._addresses.access(
+            index, ptr, tile.shape, ptr.dtype, strides, valid, 0, is_store=True
+        )
+        srcs = self._read((tile,), index, ("store", index), needs)
+        return self._append("store", "store", (), srcs, {}, access, -1, nbytes, (), needs)
+
+    @_event
     def compute(
         self,
         op: str,
@@ -116,70 +181,79 @@ class Recorder:
         attrs: dict[str, Any],
         work: tuple[int, ...],
         streamed: tuple[Pointer, tuple[int, ...], DType, tuple[int, ...]] | None = None,
-    ) -> list[Tile]:
+    ) -> Made:
         """Append a DOT, VECTOR or COMPOSITE that makes new tiles."""
         index = len(self._commands)
         engine: object = op if op in _IN_ORDER else (op, index)
-        needs: dict[int, int] = {}
         access, nbytes = None, 0
+        needs: dict[int, int] = {}
         if streamed is not None:
-            ptr, shape, kind, strides = streamed
-            access, nbytes = self._access(ptr, shape, kind, strides, None, 0)
-            needs = self._memory_needs(ptr, access, index, store=False)
+            access, nbytes, needs = self._addresses.access(index, *streamed, None, 0)
         srcs = self._read(operands, index, engine, needs)
-        tiles = [self._new_tile(shape, kind, index, engine, needs) for shape, kind in outs]
-        dst = tuple(t.index for t in tiles)
-        self._append(op, name, dst, srcs, attrs, access, -1, nbytes, work, needs, engine)
-        return tiles
+        dst = tuple([self._new_tile(shape, kind, index, engine, needs) for shape, kind in outs])
+        return self._append(op, name, dst, srcs, attrs, access, -1, nbytes, work, needs)
 
-    def empty(self, shape: tuple[int, ...], kind: DType) -> Tile:
+    @_event
+    def empty(self, shape: tuple[int, ...], kind: DType) -> Made:
         """Allocate a tile that nothing has written."""
-        return self._new_tile(shape, kind, -1, None, {})
+        needs: dict[int, int] = {}
+        tile = self._new_tile(shape, kind, -1, None, needs)
+        self._buffers[tile].readers = {("reuse", i): i for i in needs}  # the first write waits for them
+        return (tile,)
 
-    def copy_to(self, dst: Tile, src: Tile) -> None:
+    @_event
+    def copy_to(self, dst: Tile, src: Tile) -> Made:
         """Append a copy into an existing tile."""
         index = len(self._commands)
         needs: dict[int, int] = {}
-        srcs = self._read((src,), index, "vector", needs)
-        self._wait_for(dst.buffer.users(), needs)
+        self._wait_for(dst.buffer.users().values(), needs)  # before reading: a copy onto itself never waits for itself
+        (ref,) = self._read((src,), index, "vector", needs)
         dst.buffer.written_by, dst.buffer.writer = index, "vector"
         dst.buffer.readers = {}
-        self._append("vector", "copy", (dst.index,), srcs, {}, None, -1, 0, (src.size,), needs, "vector")
+        shape = self._tiles[dst.index].shape  # `dst` may be a reshape: both are copied in the shape of the tile itself
+        srcs = (ref._replace(shape=shape),)
+        self._append("vector", "copy", (dst.index,), srcs, {}, None, -1, 0, (src.size,), needs)
+        return ()
 
-    def send(self, direction: int, src: Tile) -> None:
+    @_event
+    def send(self, direction: int, src: Tile) -> Made:
         """Append a SEND."""
         self._check_neighbour(direction, "send")
-        index = len(self._commands)
-        engine = ("send", direction)
         needs: dict[int, int] = {}
-        srcs = self._read((src,), index, engine, needs)
+        srcs = self._read((src,), len(self._commands), ("send", direction), needs)
         attrs = {"shape": src.shape, "dtype": src.dtype.name}
-        self._append("send", DIRECTIONS[direction], (), srcs, attrs, None, direction, src.nbytes, (), needs, engine)
+        return self._append("send", DIRECTIONS[direction], (), srcs, attrs, None, direction, src.nbytes, (), needs)
 
-    def recv(self, direction: int, shape: tuple[int, ...], kind: DType) -> Tile:
+    @_event
+    def recv(self, direction: int, shape: tuple[int, ...], kind: DType) -> Made:
         """Append a RECV."""
         self._check_neighbour(direction, "recv")
-        index = len(self._commands)
-        engine = ("recv", direction)
         needs: dict[int, int] = {}
-        tile = self._new_tile(shape, kind, index, engine, needs)
+        tile = self._new_tile(shape, kind, len(self._commands), ("recv", direction), needs)
         attrs = {"shape": shape, "dtype": kind.name}
-        name = DIRECTIONS[direction]
-        self._append("recv", name, (tile.index,), (), attrs, None, direction, tile.nbytes, (), needs, engine)
-        return tile
+        nbytes = kind.nbytes * int(np.prod(shape, dtype=np.int64))
+        return self._append("recv", DIRECTIONS[direction], (tile,), (), attrs, None, direction, nbytes, (), needs)
 
     # ------------------------------------------------------------------ scratch
-    def open_scope(self, buffers: int) -> None:
+    @_event
+    def open_scope(self, buffers: int) -> Made:
         """Begin a scratch scope."""
-        self._scratch.open_scope(self.line(), buffers)
+        self._scratch.open_scope(self._line, buffers)
+        return ()
 
-    def close_scope(self) -> None:
+    @_event
+    def close_scope(self) -> Made:
         """End the innermost scratch scope."""
         self._scratch.close_scope()
+        return ()
 
     def check_alive(self, tile: Tile) -> None:
-        """Raise if the tile's scope has ended."""
-        if tile.buffer.freed_at >= 0:
+        """Raise if the tile's scope has ended, or the tile is not of this run."""
+        if tile.tl is not self.tl:
+            raise self.error(
+                KernelError, f"a tile {tile.shape} {tile.dtype} is of another run of the kernel; do not keep it outside"
+            )
+        if tile.buffer.freed_at >= 0 and self._position == len(self._log):
             raise self.error(
                 ScratchError,
                 f"a tile {tile.shape} {tile.dtype} is used after its scratch scope ended"
@@ -188,21 +262,16 @@ class Recorder:
                 "\n  carry the value out with tl.copy_to(tile made outside, tile), or use it inside",
             )
 
-    def finish(self) -> PEClass:
-        """Return the commands of the PEs that agreed to the end."""
-        active = self.group.active
-        by_line = {line: n for line, n in self._scratch.peak_by_line.items() if n}
-        columns = tuple(column[active] for column in self._columns)
-        return PEClass(
-            self.group.active_pes, tuple(self._commands), tuple(self._tiles), columns, self._scratch.peak, by_line
-        )
+    def _handle(self, index: int) -> Tile:
+        info = self._tiles[index]
+        return Tile(self.tl, index, info.shape, DTYPES[info.dtype], self._buffers[index])
 
     # ------------------------------------------------------------------ parts of a command
     def _append(
         self,
         op: str,
         name: str,
-        dst: tuple[int, ...],
+        dst: Made,
         srcs: tuple[Any, ...],
         attrs: dict[str, Any],
         access: Access | None,
@@ -210,20 +279,20 @@ class Recorder:
         nbytes: int,
         work: tuple[int, ...],
         needs: dict[int, int],
-        engine: object = None,
-    ) -> None:
-        """``needs`` maps earlier commands to OPERAND or REUSE."""
-        deps = tuple(sorted((i, kind) for i, kind in needs.items() if not self._follows(i, op, engine)))
+    ) -> Made:
+        """Append a command; ``needs`` maps earlier commands to OPERAND or REUSE. Return the tiles that it makes."""
+        if op in _IN_ORDER:  # the engine's own order already puts this command after others of its kind
+            commands = self._commands
+            deps = [(i, kind) for i, kind in needs.items() if commands[i].op != op]
+        else:
+            deps = list(needs.items())
+        deps.sort()
         self._commands.append(
-            Command(op, name, dst, srcs, attrs, access, direction, nbytes, work, deps, self._lines.find(sys._getframe(2)))
+            Command(op, name, dst, srcs, attrs, access, direction, nbytes, work, tuple(deps), self._line)
         )
+        return dst
 
-    def _follows(self, earlier: int, op: str, engine: object) -> bool:
-        """Whether the engine's own order already puts this command after ``earlier``."""
-        before = self._commands[earlier]
-        return before.op == op and (op in _IN_ORDER or (op == "send" and engine == ("send", before.direction)))
-
-    def _read(self, operands: Sequence[Any], index: int, engine: object, needs: dict[int, int]) -> tuple[Any, ...]:
+    def _read(self, operands: Iterable[Any], index: int, engine: object, needs: dict[int, int]) -> tuple[Any, ...]:
         srcs: list[Any] = []
         for x in operands:
             if isinstance(x, Tile):
@@ -235,127 +304,49 @@ class Recorder:
                     needs[buffer.written_by] = OPERAND
                 buffer.readers[engine] = index
                 srcs.append(Ref(x.index, x.shape))
-            elif isinstance(x, LaneInt):
-                srcs.append(self._lane(x))
             else:
-                srcs.append(x)
+                srcs.append(self._addresses.lane(x) if isinstance(x, LaneInt) else x)
         return tuple(srcs)
 
-    def _wait_for(self, users: Users, needs: dict[int, int]) -> None:
-        for command in users.values():
+    def _wait_for(self, users: Iterable[int], needs: dict[int, int]) -> None:
+        for command in users:
             needs.setdefault(command, REUSE)
 
-    def _new_tile(
-        self, shape: tuple[int, ...], kind: DType, index: int, engine: object, needs: dict[int, int]
-    ) -> Tile:
+    def _new_tile(self, shape: tuple[int, ...], kind: DType, index: int, engine: object, needs: dict[int, int]) -> int:
         nbytes = kind.nbytes
         for n in shape:
             nbytes *= n
-        line = self.line()
-        found = self._scratch.allocate(nbytes, line)
+        found = self._scratch.allocate(nbytes, self._line)
         if found is None:
             raise self._overflow(shape, kind, nbytes)
         buffer, users = found
         self._wait_for(users, needs)
         buffer.written_by, buffer.writer = index, engine
-        self._tiles.append(TileInfo(shape, kind.name, buffer.address, nbytes, line))
-        return Tile(self.tl, len(self._tiles) - 1, shape, kind, buffer)
+        self._tiles.append(TileInfo(shape, kind.name, buffer.address, nbytes, self._line))
+        self._buffers.append(buffer)
+        return len(self._tiles) - 1
 
-    def _overflow(self, shape: tuple[int, ...], kind: DType, nbytes: int) -> KernbenchError:
+    def _overflow(self, shape: tuple[int, ...], kind: DType, nbytes: int) -> ScratchError:
         scratch = self._scratch
-        live: dict[int, tuple[int, int]] = {}
+        free = max(scratch.capacity - scratch.top, 0)
+        tiles: dict[int, int] = {}
         for buffer in scratch.live():
-            count, size = live.get(buffer.line, (0, 0))
-            live[buffer.line] = (count + 1, size + buffer.nbytes)
-        largest = sorted(live.items(), key=lambda item: -item[1][1])[:8]
-        rows = "".join(
-            f"\n    {size:>12,} bytes in {count} tile{'s' * (count > 1)} made at {self._lines[line]}"
-            for line, (count, size) in largest
-        )
+            tiles[buffer.line] = tiles.get(buffer.line, 0) + 1
+        largest = sorted(((n, line) for line, n in scratch.by_line.items() if n), reverse=True)[:8]
+        rows = [
+            f"\n    {n:>12,} bytes in {_count(tiles[line], 'tile')} made at {self._lines[line]}"
+            if line in tiles
+            else f"\n    {n:>12,} bytes in the other copies of the scope at {self._lines[line]}"
+            for n, line in largest
+        ]
         return self.error(
             ScratchError,
-            f"scratch overflow: a tile {shape} {kind} needs {nbytes:,} bytes, but {scratch.capacity - scratch.top:,} of "
-            f"{scratch.capacity:,} are free; use smaller tiles, fewer buffers, or free tiles with tl.scratch_scope()"
-            f"\n  alive:{rows or ' nothing'}",
+            f"scratch overflow: a tile {shape} {kind} needs {nbytes:,} bytes, but {free:,} of {scratch.capacity:,} are "
+            f"free; use smaller tiles, fewer buffers, or free tiles with tl.scratch_scope()"
+            f"\n  alive:{''.join(rows) or ' nothing'}",
         )
 
-    def _lane(self, value: LaneInt) -> Lane | int:
-        """Return the value as a lane column and an offset, or as a plain int where all PEs agree."""
-        root = value.root
-        column = self._column_of.get(id(root))
-        if column is None:
-            content = root.tobytes()
-            column = self._column_of_content.get(content)
-            if column is None:
-                column = len(self._columns)
-                self._columns.append(root)
-                self._column_of_content[content] = column
-            if self._columns[column] is root:
-                self._column_of[id(root)] = column  # safe: the column keeps `root` alive, so its id stays taken
-        return Lane(column, value.offset)
-
-    def _access(
-        self, ptr: Pointer, shape: tuple[int, ...], kind: DType, strides: tuple[int, ...], valid: Any, other: float
-    ) -> tuple[Access, int]:
-        binding, byte = ptr.binding, ptr.byte
-        touched = valid or shape
-        low = high = 0
-        count = 1
-        for n, step in zip(touched, strides, strict=True):
-            count *= n
-            reach = (n - 1) * step
-            low, high = (low + reach, high) if reach < 0 else (low, high + reach)
-        self._check_bounds(ptr, low * kind.nbytes, (high + 1) * kind.nbytes)
-        base = LaneInt(self.group, binding.base)
-        address = self._lane(base + byte)
-        assert isinstance(address, Lane)
-        element: Any = byte // kind.nbytes
-        if isinstance(element, LaneInt):
-            element = self._lane(element)
-        return Access(binding.index, address, element, shape, strides, valid, other, kind.name), count * kind.nbytes
-
-    def _check_bounds(self, ptr: Pointer, low: int, high: int) -> None:
-        binding, byte = ptr.binding, ptr.byte
-        active = self.group.active
-        first = byte.active_values if isinstance(byte, LaneInt) else byte
-        outside = (first + low < 0) | (first + high > binding.part_nbytes[active])
-        if outside.any():
-            at = int(np.flatnonzero(outside)[0])
-            begin = int(first[at] if isinstance(byte, LaneInt) else first)
-            size = int(binding.part_nbytes[active[at]])
-            part = tuple(int(n) for n in binding.extents[active[at]])
-            raise self.error(
-                KernelError,
-                f"bytes {begin + low:,} to {begin + high:,} of {binding.name} are touched, but this PE's part ends at byte "
-                f"{size:,}: its shape is {part} {binding.dtype}",
-                self.group.active_pes[outside],
-            )
-        if np.any(np.asarray(first) % ptr.dtype.nbytes):
-            raise self.error(KernelError, f"address of {binding.name} is not a multiple of {ptr.dtype.nbytes} bytes")
-
-    def _memory_needs(self, ptr: Pointer, access: Access, index: int, store: bool) -> dict[int, int]:
-        """Find this PE's own earlier stores (and, for a store, loads) of the same bytes: they come first."""
-        tensor = ptr.binding.index
-        touched = access.valid or access.shape
-        size = DTYPES[access.dtype].nbytes
-        reach = [(n - 1) * s * size for n, s in zip(touched, access.strides, strict=True)]
-        low = ptr.byte + sum(r for r in reach if r < 0)
-        high = ptr.byte + sum(r for r in reach if r > 0) + size
-        needs = {}
-        earlier = self._stored.get(tensor, []) + (self._loaded.get(tensor, []) if store else [])
-        for command, its_low, its_high in earlier:
-            if self._overlaps(low, high, its_low, its_high):
-                needs[command] = OPERAND if not store else REUSE
-        (self._stored if store else self._loaded).setdefault(tensor, []).append((index, low, high))
-        return needs
-
-    def _overlaps(self, low: Any, high: Any, its_low: Any, its_high: Any) -> bool:
-        """Whether two ranges of bytes meet on any active PE (no PE is put aside by asking)."""
-        lows, highs, their_lows, their_highs = (
-            v.active_values if isinstance(v, LaneInt) else v for v in (low, high, its_low, its_high)
-        )
-        return bool(np.any((lows < their_highs) & (their_lows < highs)))
-
+    # ------------------------------------------------------------------ places
     def _check_neighbour(self, direction: int, verb: str) -> None:
         peers = self.machine.network.peer[self.group.active_pes, direction]
         inside = peers >= 0
@@ -365,9 +356,12 @@ class Recorder:
             index = (peers % per_cube, peers // per_cube % per_sip, peers // (per_cube * per_sip))[axis]
             inside = index < self.grid[axis]
         if not inside.all():
-            name = DIRECTIONS[direction]
             raise self.error(
                 ChannelError,
-                f'{verb}(dir="{name}") goes over the border: there is no neighbour that way',
+                f'{verb}(dir="{DIRECTIONS[direction]}") goes over the border: there is no neighbour that way',
                 self.group.active_pes[~inside],
             )
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}{'s' * (n != 1)}"

@@ -19,6 +19,7 @@ def run_compiled(program: Program, progress: Callable[[int, int], None] | None =
     """Time ``program`` with the compiled core. Raises DeadlockError if PEs wait for one another."""
     from kernbench.simulate import core
 
+    run: Callable[..., int] = core.run
     machine, network = program.machine, program.machine.network
     memory = machine.memory
     num, den = channel_figures(machine)
@@ -39,7 +40,7 @@ def run_compiled(program: Program, progress: Callable[[int, int], None] | None =
     )  # fmt: skip
     total = expected_events(program)
     while True:
-        waiting = core.run(*fixed, *state.arrays(), _SLICE)
+        waiting = run(*fixed, *state.arrays(), _SLICE)
         if progress is not None:
             progress(min(int(state.counters[2]), total), total)
         if waiting == 0:
@@ -69,7 +70,7 @@ class _State:
         ranks = program.n_ranks
         self.memory_free = np.zeros(network.n_memories * machine.memory.channels, np.int64)
         self.memory_busy = np.zeros_like(self.memory_free)
-        self.link_free = np.zeros(max(network.n_links, 1), np.int64)
+        self.link_free = np.zeros(network.n_links, np.int64)
         self.link_busy = np.zeros_like(self.link_free)
         self.link_bytes = np.zeros_like(self.link_free)
         self.issue = np.full(program.n_commands, -1, np.int64)

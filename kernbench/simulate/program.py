@@ -8,29 +8,35 @@ It waits
 
 * while that queue is full: the command ``queue_depth`` places before on the same engine has not started;
 * to send, for a credit: of the messages sent before on the channel, all but ``depth - 1`` must have been taken by the
-  receiver and the news must have travelled back, one link latency;
-* after a receive, until the message has been taken; after ``load_scalar``, until the value is there.
+  receiver and the news must have travelled back, which takes one latency of the channel's own link;
+* after a receive, until the message has been taken, which is when the RECV starts; after ``load_scalar``, until the
+  value is there.
 
-*Start.* A command starts once it is issued, its engine is free (each engine works in the order of issue), and all that it
-depends on has ended. A LOAD or STORE engine has several queues: its command k starts no earlier than command k-1, and once
-command k-queues has ended. A RECV also needs its message to have arrived. A composite occupies the matrix and the vector
-engine, and the LOAD engine if it streams.
+*Start.* A command starts once it is issued, its engine is free (each engine works in the order of issue), and all that
+it depends on has ended. A LOAD or STORE engine has several queues: its command k starts no earlier than command k-1,
+and once command k-queues has ended. A RECV also needs its message to have arrived. A composite occupies the matrix and
+the vector engine, and the LOAD engine if it streams, and a place in the queue of each.
 
 *End.*
 
 * Arithmetic: a fixed time later (:mod:`kernbench.simulate.costs`). RECV: ``receive`` later.
-* SEND: the message goes onto its link. A link serves messages one after the other in the order of (arrival, PE, command)
-  and is occupied for bytes/bandwidth. The SEND ends when the link is released; the message arrives one latency later.
+* SEND: the message goes onto its link, where it arrives at its start. A link serves messages one after the other in
+  the order of (arrival, PE, command) and is occupied for bytes/bandwidth. The SEND ends when the link is released; the
+  message arrives one latency later.
 * LOAD: the request reaches the memory one route latency later. The memory cuts it into its channels by address
   (``interleave`` consecutive bytes in one, then the next); each channel serves requests in the order of (arrival, PE,
-  command). *head* is the moment when the first channel begins, *tail* when the last one ends; both then pass through the
-  memory's latency. On the way back each link of the route serves it likewise: it begins at ``s`` = when head has
-  arrived and the link is free, is released bytes/bandwidth later, and passes on head = s + latency and tail = max(released,
-  tail) + latency. The LOAD ends at max(tail, head + port), ``port`` being bytes over the load bandwidth, or over
-  ``outstanding`` bytes per round trip if that is slower.
+  command). *head* is the moment when the first channel begins, *tail* when the last one ends; both then pass through
+  the memory's latency. On the way back each link of the route serves it likewise: it begins at ``s`` = when head has
+  arrived and the link is free, is released bytes/bandwidth later, and passes on head = s + latency and
+  tail = max(released, tail) + latency. The LOAD ends at max(tail, head + port), ``port`` being bytes over the load
+  bandwidth, or over ``outstanding`` bytes per round trip (latencies of route, memory and route back) if that is slower.
 * STORE: head leaves at the start, tail ``port`` later; links as above; then the memory's channels from the arrival of
   head; the STORE ends at max(tail, channels' end) + the memory's latency.
 * A streaming composite: data as for a LOAD, at d; ends at max(d + tail, start + body).
+
+*Ties.* Arrivals at one moment are handled in the order of (PE, command), all over the machine. Since each service takes
+1 ps or more, no command starts or ends because of an arrival at the same moment; only a head may go on to the next
+link at once, where latencies are 0, and it keeps its place in the order.
 """
 
 from __future__ import annotations
@@ -284,8 +290,9 @@ def _waits(stream: Stream, machine: Machine) -> tuple[np.ndarray, np.ndarray, np
 
 def _slots(stream: Stream, depth: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the number of queue places that each command waits for, and which."""
-    command = [mine[depth:] for mine in stream.by_engine.values()]
-    on = [mine[: max(len(mine) - depth, 0)] for mine in stream.by_engine.values()]
+    none = np.zeros(0, np.int64)  # PEs may do nothing at all
+    command = [none, *(mine[depth:] for mine in stream.by_engine.values())]
+    on = [none, *(mine[: max(len(mine) - depth, 0)] for mine in stream.by_engine.values())]
     counts, waits, _ = _grouped(len(stream), np.concatenate(command), np.concatenate(on), None)
     return counts, waits
 

@@ -77,8 +77,8 @@ class Timeline:
     def busy_share(self) -> dict[str, float]:
         """Share of the makespan for which each kind of engine works, averaged over the PEs that take part.
 
-        An engine with several queues counts as busy in proportion to those in use. ``memory`` is the average over the
-        channels of all memories, ``link`` the busiest shared link; both are left out where a machine has none.
+        An engine with several queues counts as busy in proportion to those in use. ``memory`` is the average over
+        the channels of all memories, ``link`` the busiest shared link, left out where there is none.
         """
         machine, span = self.program.machine, self.makespan_ps
         if span == 0:

@@ -8,6 +8,7 @@ memory stays small for long sequences.
 from __future__ import annotations
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 _SCORES_AT_ONCE = 1 << 22
 """Scores that are held at once: 32 MiB of float64."""
@@ -47,16 +48,16 @@ def attention_reference(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: floa
     group = h_q // h_kv
     out = np.empty((batch, n_queries, h_q, v.shape[3]))
     queries_at_once = max(1, _SCORES_AT_ONCE // max(1, n_keys * group))
-    for b in range(batch):
-        for head in range(h_kv):
-            heads = slice(head * group, (head + 1) * group)
-            for first in range(0, n_queries, queries_at_once):
-                rows = slice(first, min(first + queries_at_once, n_queries))
-                last_key = np.arange(rows.start, rows.stop) + n_keys - n_queries if causal else None
-                block = q[b, rows, heads].astype(np.float64).reshape(-1, d)
-                out[b, rows, heads] = _head(block, k[b, :, head], v[b, :, head], scale, last_key).reshape(
-                    -1, group, v.shape[3]
-                )
+    with threadpool_limits(1, user_api="blas"):  # products this thin only lose by being spread over threads
+        for b in range(batch):
+            for head in range(h_kv):
+                heads = slice(head * group, (head + 1) * group)
+                for first in range(0, n_queries, queries_at_once):
+                    rows = slice(first, min(first + queries_at_once, n_queries))
+                    last_key = np.arange(rows.start, rows.stop) + n_keys - n_queries if causal else None
+                    block = q[b, rows, heads].astype(np.float64).reshape(-1, d)
+                    found = _head(block, k[b, :, head], v[b, :, head], scale, last_key)
+                    out[b, rows, heads] = found.reshape(-1, group, v.shape[3])
     return out
 
 

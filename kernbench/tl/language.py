@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kernbench.dtypes import DTYPES, DType, promote
-from kernbench.dtypes import dtype as to_dtype
-from kernbench.errors import ChannelError, KernbenchError, KernelError, nearest
+from kernbench.dtypes import DTYPES, DType
+from kernbench.errors import KernelError
+from kernbench.machine.network import DIRECTIONS
+from kernbench.tl.arguments import Arguments, common_shape
 from kernbench.tl.lanes import LaneInt
 from kernbench.tl.pointer import Pointer
 from kernbench.tl.tile import Tile
@@ -25,22 +26,11 @@ from kernbench.tl.tile import Tile
 if TYPE_CHECKING:
     from kernbench.record.recorder import Recorder
 
-DIRECTIONS = ("intra_N", "intra_E", "intra_S", "intra_W", "N", "E", "S", "W", "sip_N", "sip_E", "sip_S", "sip_W")
-"""Channel directions: between PEs of a CUBE, between CUBEs of a SIP, between SIPs."""
-
-_FLOAT_RESULT = {"exp", "exp2", "log", "log2", "sqrt", "rsqrt"}
+__all__ = ["DIRECTIONS", "Language"]
 
 
-class Language:
+class Language(Arguments):
     """The ``tl`` of one recording."""
-
-    def __init__(self, recorder: Recorder, dot_dtype: DType) -> None:
-        self._recorder = recorder
-        self._dot_dtype = dot_dtype
-
-    def error(self, kind: type[KernbenchError], message: str) -> KernbenchError:
-        """Return an error that names the kernel's source line and the PEs; the caller raises it."""
-        return self._recorder.error(kind, message)
 
     # ------------------------------------------------------------------ programs
     def program_id(self, axis: int) -> LaneInt:
@@ -96,15 +86,15 @@ class Language:
         KernelError
             If the read leaves this PE's part of the tensor, or ``dtype`` is not the tensor's.
         """
-        binding = self._pointer(ptr).binding
+        self._pointer(ptr, "load")
         sizes = self._shape(shape)
-        kind = binding.dtype if dtype is None else self._dtype(dtype)
-        if kind is not binding.dtype:
-            self._check_bitcast(ptr, kind, bitcast)
+        kind = self._element(ptr, dtype, "load", bitcast)
         bounds = self._valid(valid, sizes)
+        fill = self._number(other, "load(other=)")
+        fill = int(fill) if isinstance(fill, LaneInt) else fill
         if bounds is not None and 0 in bounds:
-            return self.full(sizes, other, kind)
-        return self._recorder.load(ptr, sizes, kind, self._strides(strides, sizes), bounds, other)
+            return self.full(sizes, fill, kind)
+        return self._recorder.load(ptr, sizes, kind, self._strides(strides, sizes), bounds, fill)[0]
 
     def load_scalar(self, ptr: Pointer, dtype: Any = None) -> LaneInt:
         """Read one integer of a *control tensor*, now: branches, loops and addresses may depend on it.
@@ -112,19 +102,20 @@ class Language:
         The tensor must have values (not :func:`~kernbench.shape_only`) and must not be written by the kernel.
         In time, the PE waits for the element before it issues anything else.
         """
-        binding = self._pointer(ptr).binding
-        kind = binding.dtype if dtype is None else self._dtype(dtype)
-        if kind is not binding.dtype:
-            raise self.error(KernelError, f"load_scalar as {kind} from {binding.name}, which holds {binding.dtype}")
-        if kind.kind == "float":
+        binding = self._pointer(ptr, "load_scalar").binding
+        kind = self._element(ptr, dtype, "load_scalar")
+        if kind.kind != "int":
             raise self.error(KernelError, f"load_scalar reads integers; {binding.name} holds {kind}")
         if binding.control is None:
-            raise self.error(KernelError, f"{binding.name} has no values, so it cannot steer the kernel")
+            raise self.error(
+                KernelError,
+                f"{binding.name} has no values (kb.shape_only), so it cannot steer the kernel: use kb.tensor(...)",
+            )
         return self._recorder.load_scalar(ptr)
 
     def store(self, ptr: Pointer, tile: Tile, strides: Sequence[int] | None = None, valid: Any = None) -> None:
         """Write a tile to memory, cast to the tensor's dtype. ``strides`` and ``valid`` as in :meth:`load`."""
-        binding = self._pointer(ptr).binding
+        binding = self._pointer(ptr, "store").binding
         self._tile(tile, "store")
         if binding.is_copied:
             raise self.error(
@@ -144,11 +135,11 @@ class Language:
 
     def full(self, shape: Sequence[Any] | int, value: Any, dtype: Any = "f32") -> Tile:
         """A tile with ``value`` everywhere, which :meth:`copy_to` may write to."""
-        return self._vector("fill", self._shape(shape), self._dtype(dtype), (self._scalar(value, "full"),))
+        return self._vector("fill", self._shape(shape), self._dtype(dtype), (self._number(value, "full"),))
 
     def empty(self, shape: Sequence[Any] | int, dtype: Any = "f32") -> Tile:
         """A tile that nothing has written: NaN. Reading it before :meth:`copy_to` has written it is reported."""
-        return self._recorder.empty(self._shape(shape), self._dtype(dtype))
+        return self._recorder.empty(self._shape(shape), self._dtype(dtype))[0]
 
     def arange(self, start: Any, stop: Any = None) -> Tile:
         """The integers ``start ... stop - 1`` as a 1-D i32 tile (``arange(n)`` starts at 0)."""
@@ -176,11 +167,7 @@ class Language:
         """The tile repeated along axes of size 1 to ``shape``."""
         self._tile(x, "broadcast_to")
         sizes = self._shape(shape)
-        try:
-            fits = np.broadcast_shapes(x.shape, sizes) == sizes
-        except ValueError:
-            fits = False
-        if not fits:
+        if common_shape(x.shape, sizes) != sizes:
             raise self.error(KernelError, f"a tile {x.shape} cannot be broadcast to {sizes}")
         return x if sizes == x.shape else self._vector("broadcast", sizes, x.dtype, (x,))
 
@@ -229,13 +216,13 @@ class Language:
     def maximum(self, x: Any, y: Any) -> Any:
         """Elementwise larger; NaN if either is. Of two integers (per-PE or plain) it is an integer."""
         if not isinstance(x, Tile) and not isinstance(y, Tile):
-            return self._of_integers(np.maximum, x, y)
+            return self._of_integers(np.maximum, x, y, "maximum")
         return self.elementwise("maximum", x, y)
 
     def minimum(self, x: Any, y: Any) -> Any:
         """Elementwise smaller; NaN if either is. Of two integers (per-PE or plain) it is an integer."""
         if not isinstance(x, Tile) and not isinstance(y, Tile):
-            return self._of_integers(np.minimum, x, y)
+            return self._of_integers(np.minimum, x, y, "minimum")
         return self.elementwise("minimum", x, y)
 
     def where(self, condition: Tile, x: Any, y: Any) -> Tile:
@@ -308,37 +295,31 @@ class Language:
         Tile, or (Tile, Tile) with the row maxima if there is a ``("max",)`` step.
         """
         self._tile(a, "composite")
+        streamed = None
         if isinstance(b, Tile):
-            size_b = self._tile(b, "composite").shape
-            kind_b = b.dtype
+            size_b, kind_b = self._tile(b, "composite").shape, b.dtype
         else:
+            pointer = self._pointer(b, "composite")
             if shape is None:
                 raise self.error(KernelError, "composite with a pointer needs the shape of what it points to")
-            size_b = self._shape(shape)
-            kind_b = self._pointer(b).dtype if dtype is None else self._dtype(dtype)
-            if kind_b is not b.dtype:
-                self._check_bitcast(b, kind_b, False)
+            size_b, kind_b = self._shape(shape), self._element(pointer, dtype, "composite")
+            streamed = (pointer, size_b, kind_b, self._strides(strides, size_b))
         if a.ndim != 2 or len(size_b) != 2 or a.shape[1] != size_b[0]:
             raise self.error(KernelError, f"composite: shapes {a.shape} and {size_b} do not match: (m, k) and (k, n)")
         if a.dtype.kind != "float" or kind_b.kind != "float":
             raise self.error(KernelError, f"composite of {a.dtype} and {kind_b}: floats only")
-        (m, k), n = a.shape, size_b[1]
         if chunk < 1:
             raise self.error(KernelError, f"composite: chunk must be 1 or more, not {chunk}")
-        steps, operands, kind = self._epilogue(epilogue, m, before=2 if isinstance(b, Tile) else 1)
+        (m, k), n = a.shape, size_b[1]
+        first = (a,) if streamed else (a, b)
+        steps, operands, kind = self._epilogue(epilogue, m, before=len(first))
         outs = [((m, n), kind)] + ([((m, 1), DTYPES["f32"])] if ("max",) in steps else [])
-        work = (1, m, n, k, -(-n // chunk))
-        attrs = {"epilogue": steps}
-        if isinstance(b, Tile):
-            tiles = self._recorder.compute("composite", "composite", outs, (a, b, *operands), attrs, work)
-        else:
-            layout = (b, size_b, kind_b, self._strides(strides, size_b))
-            tiles = self._recorder.compute("composite", "composite", outs, (a, *operands), attrs, work, layout)
+        work, attrs = (1, m, n, k, -(-n // chunk)), {"epilogue": steps}
+        tiles = self._recorder.compute("composite", "composite", outs, (*first, *operands), attrs, work, streamed)
         return tuple(tiles) if len(tiles) > 1 else tiles[0]
 
     # ------------------------------------------------------------------ scratch
-    @contextmanager
-    def scratch_scope(self, buffers: int = 1) -> Iterator[None]:
+    def scratch_scope(self, buffers: int = 1) -> ScratchScope:
         """Free, at the end of the ``with`` block, every tile made inside it.
 
         With ``buffers=2`` successive passes through the block use two copies of the scratch in turn, so that the
@@ -346,9 +327,7 @@ class Language:
         """
         if not isinstance(buffers, int) or buffers < 1:
             raise self.error(KernelError, f"scratch_scope(buffers={buffers}): 1 or more")
-        self._recorder.open_scope(buffers)
-        yield
-        self._recorder.close_scope()
+        return ScratchScope(self._recorder, buffers)
 
     def copy_to(self, dst: Tile, src: Tile) -> None:
         """Write the values of ``src`` into the existing tile ``dst``, cast to its dtype."""
@@ -366,135 +345,9 @@ class Language:
 
     def recv(self, dir: str, shape: Sequence[Any], dtype: Any) -> Tile:
         """Receive the next tile from the neighbour in direction ``dir``. Waits until it has come."""
-        return self._recorder.recv(self._direction(dir, "recv"), self._shape(shape), self._dtype(dtype))
+        return self._recorder.recv(self._direction(dir, "recv"), self._shape(shape), self._dtype(dtype))[0]
 
-    # ------------------------------------------------------------------ checks
-    def _axis(self, axis: int) -> int:
-        if axis not in (0, 1, 2):
-            raise self.error(KernelError, f"program axis {axis}: 0 = PE in its CUBE, 1 = CUBE in its SIP, 2 = SIP")
-        return axis
-
-    def _direction(self, name: str, verb: Literal["send", "recv"]) -> int:
-        if name not in DIRECTIONS:
-            raise self.error(ChannelError, f"{verb}: unknown direction {name!r}{nearest(str(name), DIRECTIONS)}")
-        return DIRECTIONS.index(name)
-
-    def _tile(self, x: Any, where: str) -> Tile:
-        if not isinstance(x, Tile):
-            raise self.error(KernelError, f"{where} needs a tile, not {type(x).__name__} {x!r}")
-        self._recorder.check_alive(x)
-        return x
-
-    def _pointer(self, ptr: Any) -> Pointer:
-        if not isinstance(ptr, Pointer):
-            raise self.error(
-                KernelError, f"this needs a pointer (a tensor passed to the kernel, plus bytes), not {type(ptr).__name__}"
-            )
-        return ptr
-
-    def _dtype(self, name: Any) -> DType:
-        try:
-            return to_dtype(name)
-        except KernbenchError as bad:
-            raise self.error(KernelError, str(bad)) from None
-
-    def _check_bitcast(self, ptr: Pointer, kind: DType, allowed: bool) -> None:
-        mine = ptr.binding.dtype
-        if not allowed:
-            raise self.error(
-                KernelError,
-                f"load as {kind} from {ptr.binding.name}, which holds {mine}: "
-                f'load it as "{mine}" and cast, or say bitcast=True to reinterpret its bytes',
-            )
-        if kind.nbytes != mine.nbytes:
-            raise self.error(KernelError, f"bitcast from {mine} to {kind}: their widths differ")
-
-    def _shape(self, shape: Any, known: int | None = None) -> tuple[int, ...]:
-        extents = (shape,) if isinstance(shape, (int, np.integer, LaneInt)) else tuple(shape)
-        try:
-            sizes = tuple(operator.index(n) for n in extents)
-        except TypeError:
-            raise self.error(KernelError, f"a shape is made of integers, not {shape!r}") from None
-        if known is not None and sizes.count(-1) == 1:
-            rest = -math.prod(sizes)
-            sizes = tuple(known // rest if n == -1 and rest else n for n in sizes)
-        if not sizes or any(n < 1 for n in sizes):
-            raise self.error(KernelError, f"a tile's shape is made of sizes of 1 or more, not {sizes}")
-        return sizes
-
-    def _strides(self, strides: Sequence[int] | None, shape: tuple[int, ...]) -> tuple[int, ...]:
-        if strides is None:
-            packed = [1]
-            for n in reversed(shape[1:]):
-                packed.append(packed[-1] * n)
-            return tuple(reversed(packed))
-        steps = tuple(operator.index(s) for s in strides)
-        if len(steps) != len(shape):
-            raise self.error(KernelError, f"{len(steps)} strides for a shape of {len(shape)} axes")
-        return steps
-
-    def _valid(self, valid: Any, shape: tuple[int, ...]) -> tuple[int, ...] | None:
-        if valid is None:
-            return None
-        given = (valid,) if isinstance(valid, (int, np.integer, LaneInt)) else tuple(valid)
-        if len(given) > len(shape):
-            raise self.error(KernelError, f"valid={valid!r} has more axes than the shape {shape}")
-        bounds = tuple(operator.index(n) for n in given) + shape[len(given) :]
-        bounds = tuple(min(max(b, 0), n) for b, n in zip(bounds, shape, strict=True))
-        return None if bounds == shape else bounds
-
-    def _dot_sizes(self, a: Any, b: Any) -> tuple[int, int, int, int]:
-        self._tile(a, "dot")
-        self._tile(b, "dot")
-        if a.ndim != b.ndim or a.ndim not in (2, 3) or a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-2]:
-            raise self.error(
-                KernelError, f"dot: shapes {a.shape} and {b.shape} do not match: (m, k) and (k, n) have k in common"
-            )
-        return (a.shape[0] if a.ndim == 3 else 1, a.shape[-2], b.shape[-1], a.shape[-1])
-
-    def _scalar(self, x: Any, where: str) -> Any:
-        if isinstance(x, (bool, np.bool_)):
-            return int(x)
-        if isinstance(x, (int, float, np.integer, np.floating, LaneInt)):
-            return x if isinstance(x, (int, float, LaneInt)) else x.item()
-        raise self.error(KernelError, f"{where}: a tile, a number or a program id, not {type(x).__name__}")
-
-    def _of_integers(self, function: Any, x: Any, y: Any) -> Any:
-        a, b = self._scalar(x, "maximum/minimum"), self._scalar(y, "maximum/minimum")
-        lanes = [v for v in (a, b) if isinstance(v, LaneInt)]
-        if not lanes:
-            return function(a, b).item()
-        values = [v.values if isinstance(v, LaneInt) else v for v in (a, b)]
-        return LaneInt(lanes[0].group, function(*values))
-
-    def _broadcast(self, name: str, operands: Sequence[Any]) -> tuple[int, ...]:
-        shapes = [x.shape for x in operands if isinstance(x, Tile)]
-        try:
-            return tuple(np.broadcast_shapes(*shapes)) if len(shapes) > 1 else shapes[0]
-        except ValueError:
-            shown = " and ".join(map(str, shapes))
-            raise self.error(KernelError, f"{name}: shapes {shown} do not broadcast") from None
-        except IndexError:
-            raise self.error(KernelError, f"{name} needs a tile among its operands") from None
-
-    def _result_dtype(self, name: str, operands: Sequence[Any], function: str | None = None) -> DType:
-        tiles = [x for x in operands if isinstance(x, Tile)]
-        floats = any(isinstance(x, (float, np.floating)) for x in operands)
-        if not tiles:
-            return DTYPES["f32" if floats else "i32"]
-        kind = tiles[0].dtype
-        for x in tiles[1:]:
-            kind = promote(kind, x.dtype)
-        if kind.kind != "float" and (floats or name in _FLOAT_RESULT or function == "true"):
-            return DTYPES["f32"]
-        if name == "logical":
-            if kind.kind == "float":
-                raise self.error(KernelError, f"bitwise operators need integers or conditions, not {kind}")
-            return kind
-        if kind.kind == "bool" and name != "where":
-            return DTYPES["i32"]
-        return kind
-
+    # ------------------------------------------------------------------ making commands
     def _vector(self, name: str, shape: tuple[int, ...], kind: DType, operands: Sequence[Any], **attrs: Any) -> Tile:
         srcs = []
         elements = math.prod(shape)
@@ -504,7 +357,7 @@ class Language:
                 elements = max(elements, x.size)
                 srcs.append(x)
             else:
-                srcs.append(self._scalar(x, name))
+                srcs.append(self._number(x, name))
         return self._recorder.compute("vector", name, [(shape, kind)], srcs, attrs, (elements,))[0]
 
     def _reduce(self, name: str, x: Tile, axis: int | None, keep_dims: bool) -> Tile:
@@ -520,40 +373,18 @@ class Language:
         dropped = tuple(n for i, n in enumerate(kept) if where is not None and i != where)
         return self.reshape(result, dropped or (1,))
 
-    def _epilogue(
-        self, steps: Sequence[Any], m: int, before: int
-    ) -> tuple[tuple[tuple[Any, ...], ...], list[Any], DType]:
-        """Return the steps as plain data, the operands they name, and the format of the result.
 
-        An operand is named by its index in the command's ``srcs``, where ``before`` others stand first.
-        """
-        legal = ("scale", "max", "exp", "cast")
-        plain: list[tuple[Any, ...]] = []
-        operands: list[Any] = []
-        kind = self._dot_dtype
-        for i, step in enumerate(steps):
-            name, *rest = (step,) if isinstance(step, str) else step
-            if name not in legal:
-                raise self.error(KernelError, f"composite: unknown epilogue step {name!r}{nearest(str(name), legal)}")
-            if name == "cast":
-                if i != len(steps) - 1 or len(rest) != 1:
-                    raise self.error(KernelError, 'composite: ("cast", dtype) comes last')
-                kind = self._dtype(rest[0])
-                continue
-            if name == "exp" and not rest and ("max",) not in plain:
-                raise self.error(KernelError, 'composite: ("exp",) subtracts the row maxima: put ("max",) before it')
-            if name == "max" and (rest or ("max",) in plain):
-                raise self.error(KernelError, 'composite: ("max",) takes no operand and comes once')
-            if rest:
-                operand = rest[0]
-                if isinstance(operand, Tile):
-                    self._tile(operand, "composite")
-                    if operand.shape != (m, 1) or name == "scale":
-                        raise self.error(KernelError, f"composite: {name} by a tile {operand.shape}; exp takes ({m}, 1)")
-                operands.append(operand if isinstance(operand, Tile) else self._scalar(operand, "composite"))
-                plain.append((name, before + len(operands) - 1))
-            elif name == "scale":
-                raise self.error(KernelError, 'composite: ("scale", x) needs its factor')
-            else:
-                plain.append((name,))
-        return tuple(plain), operands, kind
+class ScratchScope:
+    """A ``with`` block of :meth:`Language.scratch_scope`."""
+
+    def __init__(self, recorder: Recorder, buffers: int) -> None:
+        self._recorder = recorder
+        self._buffers = buffers
+
+    def __enter__(self) -> None:
+        self._recorder.open_scope(self._buffers)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._recorder.close_scope()

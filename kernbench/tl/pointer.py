@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -13,7 +13,7 @@ from kernbench.errors import KernelError
 from kernbench.tl.lanes import Group, LaneInt
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Binding:
     """A tensor as one run of the kernel sees it: per PE, where its part is and how large."""
 
@@ -33,6 +33,9 @@ class Binding:
     """Values of each part and the part of each PE, if the tensor can be read while recording."""
     is_copied: bool
     """Whether PEs hold copies of one part in several memories, so that a store would make them differ."""
+    is_cut: bool
+    """Whether the tensor has several parts."""
+    _known: dict[tuple[str, int], tuple[Any, ...]] = field(default_factory=dict)
 
     @cached_property
     def part_nbytes(self) -> np.ndarray:
@@ -45,10 +48,33 @@ class Binding:
         after = np.cumprod(self.extents[:, ::-1], axis=1)[:, ::-1]
         return np.concatenate([after[:, 1:], np.ones_like(after[:, :1])], axis=1) * self.dtype.nbytes
 
-    def lane_or_int(self, values: np.ndarray) -> Any:
-        """Return a plain int where all PEs of the run agree, else a per-PE integer."""
-        first = int(values[0])
-        return first if bool((values == first).all()) else LaneInt(self.group, values)
+    def elements(self, index: np.ndarray) -> np.ndarray:
+        """Return the values of a control tensor, for each active PE that of the element ``index`` of its part."""
+        values, first = self._flat
+        found: np.ndarray = values[first[self.group.active] + index]
+        return found
+
+    @cached_property
+    def _flat(self) -> tuple[np.ndarray, np.ndarray]:
+        """All parts, one after the other, and where each PE's begins."""
+        assert self.control is not None
+        parts, part_of_pe = self.control
+        return np.concatenate(parts), np.cumsum([0, *(len(part) for part in parts)])[part_of_pe]
+
+    def by_axis(self, what: str) -> tuple[Any, ...]:
+        """Return ``extents``, ``starts`` or ``strides`` for each axis: a plain int where all active PEs agree."""
+        columns = self._known.get((what, 0))
+        if columns is None:
+            columns = self._known[what, 0] = tuple(np.ascontiguousarray(column) for column in getattr(self, what).T)
+        key = (what, len(self.group.active))
+        if key not in self._known:
+            self._known[key] = tuple(self._lane_or_int(column) for column in columns)
+        return self._known[key]
+
+    def _lane_or_int(self, column: np.ndarray) -> Any:
+        mine = column[self.group.active]
+        first = int(mine[0])
+        return first if bool((mine == first).all()) else LaneInt(self.group, column)
 
 
 class Pointer:
@@ -58,6 +84,7 @@ class Pointer:
     """
 
     __slots__ = ("binding", "byte")
+    __array_ufunc__ = None  # so that a NumPy integer on the left leaves the operation to this class
 
     def __init__(self, binding: Binding, byte: Any = 0) -> None:
         self.binding = binding
@@ -72,17 +99,17 @@ class Pointer:
     @property
     def shape(self) -> tuple[Any, ...]:
         """Shape of this PE's part. An extent on which PEs differ is a per-PE integer."""
-        return tuple(self.binding.lane_or_int(column) for column in self.binding.extents.T)
+        return self.binding.by_axis("extents")
 
     @property
     def origin(self) -> tuple[Any, ...]:
         """Index, in the whole tensor, of the first element of this PE's part."""
-        return tuple(self.binding.lane_or_int(column) for column in self.binding.starts.T)
+        return self.binding.by_axis("starts")
 
     @property
     def strides(self) -> tuple[Any, ...]:
         """Bytes from one index to the next, for each axis of this PE's part."""
-        return tuple(self.binding.lane_or_int(column) for column in self.binding.strides.T)
+        return self.binding.by_axis("strides")
 
     @property
     def rows(self) -> Any:
@@ -98,15 +125,20 @@ class Pointer:
         strides = self.strides
         if len(index) > len(strides):
             raise KernelError(f"{len(index)} indices into {self.binding.name}, which has {len(strides)} axes")
-        byte: Any = self.byte
+        byte: Any = 0
         for i, stride in zip(index, strides, strict=False):
             byte = byte + i * stride
-        return Pointer(self.binding, byte)
+        return self + byte
 
     def __add__(self, nbytes: Any) -> Pointer:
-        if not isinstance(nbytes, (int, np.integer, LaneInt)) or isinstance(nbytes, bool):
-            return NotImplemented
-        return Pointer(self.binding, self.byte + (nbytes if isinstance(nbytes, LaneInt) else int(nbytes)))
+        if isinstance(nbytes, LaneInt):
+            return Pointer(self.binding, nbytes + self.byte)
+        if isinstance(nbytes, (int, np.integer)):
+            return Pointer(self.binding, self.byte + int(nbytes))
+        raise KernelError(
+            f"{self.binding.name} + {nbytes!r}: to a pointer, bytes are added: a plain or per-PE integer. There are no "
+            "pointers of many elements: give tl.load a shape and strides"
+        )
 
     __radd__ = __add__
 

@@ -20,14 +20,20 @@ INTS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32")
 
 
 @functools.cache
-def row(n_pes: int = 8, depth: int = 2, arrangement: str = "mesh") -> Machine:
-    """Make a machine of one CUBE whose PEs stand in a row."""
-    return load_machine("cube1_pe8").with_overrides(
-        {
-            "cube.pes.columns": n_pes, "cube.pes.rows": 1, "cube.pes.arrangement": arrangement,
-            "pe.channel.depth": depth,
-        }
-    )  # fmt: skip
+def row(n_pes: int = 8, depth: int = 2) -> Machine:
+    """Make a machine of one CUBE whose PEs stand in a row: channels ``intra_E`` and ``intra_W``."""
+    changes = {"cube.pes.columns": n_pes, "cube.pes.rows": 1, "pe.channel.depth": depth}
+    return load_machine("cube1_pe8").with_overrides(changes)
+
+
+@functools.cache
+def ring(n_pes: int = 8, depth: int = 2) -> Machine:
+    """Make a machine of a ring of CUBEs with one PE each: channels ``E`` and ``W``."""
+    changes = {
+        "sip.cubes.arrangement": "ring", "sip.cubes.columns": n_pes, "sip.cubes.rows": 1,
+        "cube.pes.columns": 1, "cube.pes.rows": 1, "pe.channel.depth": depth,
+    }  # fmt: skip
+    return load_machine("row4_pe8").with_overrides(changes)
 
 
 def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -108,9 +114,7 @@ def trace_of(machine: Machine, tensors: dict[str, Tensor], *programs: Program) -
     return Trace("kernel", machine, machine.shape, "f32", tuple(tensors.values()), tuple(tensors), lines, classes)
 
 
-def run(
-    machine: Machine, tensors: dict[str, Tensor], *programs: Program, batch: int = 16
-) -> ExecutionReport:
+def run(machine: Machine, tensors: dict[str, Tensor], *programs: Program, batch: int = 16) -> ExecutionReport:
     return execute(trace_of(machine, tensors, *programs), batch=batch)
 
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import simpy
@@ -60,7 +61,7 @@ def run_simpy(program: Program, progress: Progress | None = None) -> Timeline:
         raise stuck_error(program, np.array([pe.next for pe in pes]), np.array([pe.receiving for pe in pes]))
     memory_busy = [channel.busy_ps for memory in fabric.memories for channel in memory.channels]
     return Timeline(
-        program, "simpy", log.issue, log.start, log.end,
+        program, "simpy", log.issue, log.start, log.end, log.served_at,
         np.array(memory_busy, np.int64),
         np.array([link.busy_ps for link in fabric.links], np.int64),
         np.array([link.nbytes for link in fabric.links], np.int64),
@@ -82,7 +83,7 @@ class Log:
 
     def __init__(self, env: simpy.Environment, program: Program, progress: Progress | None) -> None:
         total = program.n_commands
-        self.issue, self.start, self.end = (np.full(total, -1, np.int64) for _ in range(3))
+        self.issue, self.start, self.end, self.served_at = (np.full(total, -1, np.int64) for _ in range(4))
         self._env = env
         self._progress = progress
         self._done, self._total, self._step = 0, total, max(total // 100, 1)
@@ -95,6 +96,10 @@ class Log:
         """Note that a command starts now."""
         self.start[command.place] = self._env.now
         command.started.succeed()
+
+    def served(self, place: int) -> None:
+        """Note that a memory or a link begins now with what a command moves."""
+        self.served_at[place] = self._env.now
 
     def ended(self, command: Command) -> None:
         """Note that a command ends now."""
@@ -233,15 +238,17 @@ class PE:
             lanes = program.trace.classes[self._class].columns[column]
             address = int(lanes[program.lane[self._rank]] + stream.offset[index])
         needs = stream.dep_command[stream.dep_start[index] : stream.dep_start[index + 1]]
+        place = int(program.out[self._rank]) + index
+        served = partial(self._log.served, place)
         command = Command(
             op=Op(stream.op[index]),
             direction=int(stream.direction[index]),
-            parcel=Parcel((self.number << 32) + index, int(stream.nbytes[index])),
+            parcel=Parcel((self.number << 32) + index, int(stream.nbytes[index]), served),
             address=address,
             duration_ps=int(program.duration[row]),
             body_ps=int(program.body[row]),
             tail_ps=int(program.tail[row]),
-            place=int(program.out[self._rank]) + index,
+            place=place,
             needs=[self._ends[earlier] for earlier in needs.tolist()],
             started=self._env.event(),
             ended=self._env.event(),

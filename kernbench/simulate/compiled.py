@@ -49,8 +49,9 @@ def run_compiled(program: Program, progress: Callable[[int, int], None] | None =
     if (state.pointer < sizes).any() or (state.end < 0).any():
         raise stuck_error(program, state.pointer, state.held)
     return Timeline(
-        program, "compiled", state.issue, state.start, state.end, state.memory_busy, state.link_busy, state.link_bytes
-    )
+        program, "compiled", state.issue, state.start, state.end, state.served,
+        state.memory_busy, state.link_busy, state.link_bytes,
+    )  # fmt: skip
 
 
 def expected_events(program: Program) -> int:
@@ -76,6 +77,7 @@ class _State:
         self.issue = np.full(program.n_commands, -1, np.int64)
         self.start = np.full(program.n_commands, -1, np.int64)
         self.end = np.full(program.n_commands, -1, np.int64)
+        self.served = np.full(program.n_commands, -1, np.int64)
         self.pointer = np.zeros(ranks, np.int64)
         self.next_issue = np.zeros(ranks, np.int64)
         self.held = np.full(ranks, -1, np.int64)
@@ -99,7 +101,7 @@ class _State:
         """In the order of the core's parameters."""
         return (
             self.memory_free, self.memory_busy, self.link_free, self.link_busy, self.link_bytes,
-            self.issue, self.start, self.end,
+            self.issue, self.start, self.end, self.served,
             self.pointer, self.next_issue, self.held, self.window, self.window_size,
             self.heap_time, self.heap_key, self.heap_slot, self.event_node, self.event_tail,
             self.free_slots, self.counters, self.stack, self.on_stack,

@@ -110,7 +110,7 @@ def run(
     issue_ps, depth,
     # state
     memory_free, memory_busy, link_free, link_busy, link_bytes,
-    issue, start, end,
+    issue, start, end, served_at,
     pointer, next_issue, held, window, window_size,
     heap_time, heap_key, heap_slot, event_node, event_tail, free_slots, counters,
     stack, on_stack,
@@ -227,6 +227,7 @@ def run(
                         link = link_of[pe, d]
                         occupied = -(-nbytes[g] * link_num[link] // link_den[link])
                         end[at + i] = t + occupied
+                        served_at[at + i] = t
                         link_free[link] = t + occupied
                         link_busy[link] += occupied
                         link_bytes[link] += nbytes[g]
@@ -286,6 +287,7 @@ def run(
             link_busy[link] += occupied
             link_bytes[link] += nbytes[g]
             end[at + i] = begin + occupied
+            served_at[at + i] = begin
             finished = True
             other = rank_of[peer[pe, d]]
             if not on_stack[other]:
@@ -307,6 +309,7 @@ def run(
                 begin, done = _serve_memory(
                     address, nbytes[g], now, memory_free, memory_busy, channels, interleave, channel_num, channel_den
                 )
+                served_at[at + i] = begin
                 if is_store:
                     end[at + i] = max(tail, done) + memory_latency
                     finished = True

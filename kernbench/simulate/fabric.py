@@ -6,6 +6,7 @@ rules are those of :mod:`kernbench.simulate.program`; the PEs themselves are in 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import simpy
@@ -40,12 +41,20 @@ class Parcel(NamedTuple):
     key: int
     """Place of the command in the order of (PE, command)."""
     nbytes: int
+    served: Callable[[], None]
+    """Called when a memory (of a load or store) or a link (of a message) begins with them."""
 
 
 def after(env: simpy.Environment, ps: int, *events: Event) -> ProcessGenerator:
     """Process: end ``ps`` after the last of ``events``."""
     yield env.all_of(events)
     yield env.timeout(ps)
+
+
+def when(event: Event, note: Callable[[], None]) -> ProcessGenerator:
+    """Process: call ``note`` when ``event`` happens."""
+    yield event
+    note()
 
 
 # ---------------------------------------------------------------- servers
@@ -134,7 +143,8 @@ class Channel:
     def send(self, message: Parcel) -> ProcessGenerator:
         """Put a message onto the link; ends when the link is released. The receiver has it one latency later."""
         yield Arrival(self.env, 0, message.key)
-        _, released = self._link.occupy(message.nbytes)
+        begun, released = self._link.occupy(message.nbytes)
+        self.env.process(when(begun, message.served))
         yield released
         self.env.process(self._deliver(message))
 
@@ -190,6 +200,7 @@ class Fabric:
         yield Arrival(self.env, route.request_ps, parcel.key)
         memory, (begun, ended) = self._access(parcel, address)
         yield begun
+        parcel.served()
         latency = memory.spec.latency
         tail: Event = self.env.process(after(self.env, latency, ended))
         yield Arrival(self.env, latency, parcel.key)
@@ -204,7 +215,8 @@ class Fabric:
         yield Arrival(self.env, 0, parcel.key)
         for link in route.there:
             tail = yield from link.carry(parcel, tail)
-        memory, (_, ended) = self._access(parcel, address)
+        memory, (begun, ended) = self._access(parcel, address)
+        self.env.process(when(begun, parcel.served))
         yield from after(self.env, memory.spec.latency, ended, tail)
 
     def _access(self, parcel: Parcel, address: int) -> tuple[Memory, tuple[Event, Event]]:

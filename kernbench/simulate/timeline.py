@@ -31,6 +31,8 @@ class Timeline:
     """int64: began on its engine."""
     end_ps: np.ndarray
     """int64: ended."""
+    served_ps: np.ndarray
+    """int64: when a memory began with the bytes of a load or store, or a link with a message; -1 for the others."""
     memory_busy_ps: np.ndarray
     """int64[memory * channels + channel]: time in which the channel moved data."""
     link_busy_ps: np.ndarray

@@ -10,7 +10,7 @@ from kernbench.record.trace import Trace
 from kernbench.simulate import simulate
 from kernbench.simulate.timeline import Timeline
 
-_COLUMNS = ("issue_ps", "start_ps", "end_ps", "memory_busy_ps", "link_busy_ps", "link_nbytes")
+_COLUMNS = ("issue_ps", "start_ps", "end_ps", "served_ps", "memory_busy_ps", "link_busy_ps", "link_nbytes")
 
 
 def compare_engines(trace: Trace, machine: Machine | None = None) -> str:
@@ -31,12 +31,12 @@ def compare_engines(trace: Trace, machine: Machine | None = None) -> str:
             return f"{column} is {ours.dtype} in compiled and {right.dtype} in simpy, not int64"
         if ours.shape != right.shape:
             return f"{column} has shape {ours.shape} in compiled and {right.shape} in simpy"
-    right_moments, our_moments = (np.stack([t.issue_ps, t.start_ps, t.end_ps]) for t in (defined, compiled))
+    right_moments, our_moments = (np.stack([t.issue_ps, t.start_ps, t.end_ps, t.served_ps]) for t in (defined, compiled))
     wrong = right_moments != our_moments
     if wrong.any():
         first = np.where(wrong, right_moments, np.iinfo(np.int64).max).min(axis=0).argmin()
         return _tell_command(compiled, defined, int(first))
-    for column in _COLUMNS[3:]:
+    for column in _COLUMNS[4:]:
         ours, right = getattr(compiled, column), getattr(defined, column)
         if (ours != right).any():
             at = int(np.flatnonzero(ours != right)[0])

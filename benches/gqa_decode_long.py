@@ -1,24 +1,23 @@
 """Decode with grouped query heads over a long KV cache.
 
 A few new tokens attend to a cache that is spread over the machine. Every PE sweeps the keys and values that it holds
-with an online softmax; then the partial results are chained to one PE for each key/value head, which stores the output.
+with an online softmax; then the partial results come together, in a way that can be chosen, at one PE for each
+key/value head, which stores the output.
 """
 
 from __future__ import annotations
 
 import kernbench as kb
 from kernbench.bench import Arrays, Bench, Case
-from kernbench.collectives import LEVELS, reduce_to_root
+from kernbench.collectives import LEVELS
 from kernbench.specs.attention import DecodeSpec
 from kernbench.specs.correctness import tolerance
 from kernbench.specs.reference import attention_reference
-
-LOWEST = -1e30
-"""Where running maxima start: finite, so that a part without keys gives exp(LOWEST - m) = 0 and never inf - inf."""
+from kernbench.split_kv import LOWEST, finish, merged, result, stage
 
 
 # ---------------------------------------------------------------- the kernel
-def gqa_decode(q, k, v, o, spec, *, tl):
+def gqa_decode(q, k, v, o, spec, stage=None, *, tl):
     """Attend with all query heads that share a key/value head at once, one such group after the other.
 
     ``q`` and ``o`` are ``(batch, h_kv, T_q * group, d)``, ``k`` and ``v`` are ``(batch, h_kv, S_kv, d)``; each PE's
@@ -30,12 +29,8 @@ def gqa_decode(q, k, v, o, spec, *, tl):
         for head in range(k.shape[1]):
             with tl.scratch_scope():
                 partial = attend(q.at(batch, head), k, v, batch, head, spec, tl=tl)
-                whole = reduce_to_root(
-                    partial, lambda a, b: merge(a, b, tl=tl), spec.split_S_kv, spec.reduction, tl=tl
-                )
-                if whole is not None:  # the last query sees every key and each query at least one, so l > 0 here
-                    _, l, acc = whole
-                    tl.store(o.at(batch, head), acc / l)
+                mine = (0, batch, head) if spec.reduction == "none" else (batch, head)
+                finish(partial, o.at(*mine), stage, spec, tl=tl)
 
 
 def attend(q_rows, k, v, batch, head, spec, *, tl):
@@ -72,38 +67,34 @@ def visible(first_key, n, spec, *, tl):
     return key <= token + (spec.S_kv - spec.T_q)
 
 
-def merge(a, b, *, tl):
-    """Combine two partial results over different keys."""
-    (m_a, l_a, acc_a), (m_b, l_b, acc_b) = a, b
-    m = tl.maximum(m_a, m_b)
-    keep_a, keep_b = tl.exp(m_a - m), tl.exp(m_b - m)
-    return m, l_a * keep_a + l_b * keep_b, acc_a * keep_a + acc_b * keep_b
-
-
 # ---------------------------------------------------------------- its tensors
 def arguments(spec: DecodeSpec, machine: kb.Machine, arrays: Arrays | None):
     """Lay the tensors out over the machine as the spec says."""
-    per_group = kb.split(0, over=spec.split_batch).split(1, over=spec.split_heads)
+    per_group = groups(spec)
     cache = per_group.split(2, over=spec.split_S_kv)
-    root = per_group.on(**dict.fromkeys(spec.split_S_kv + spec.idle_levels, 0))
     q_shape = (spec.batch, spec.h_kv, spec.T_q * spec.group, spec.d_head)
     kv_shape = (spec.batch, spec.h_kv, spec.S_kv, spec.d_head)
     if arrays is None:
         q = kb.shape_only(q_shape, spec.dtype, machine, per_group)
         k, v = (kb.shape_only(kv_shape, spec.dtype, machine, cache) for _ in "kv")
-        o = kb.shape_only(q_shape, spec.dtype, machine, root)
     else:
         by_token = (spec.batch, spec.T_q, spec.h_kv, spec.group, spec.d_head)
         rows = arrays["q"].reshape(by_token).transpose(0, 2, 1, 3, 4).reshape(q_shape)
         q = kb.tensor(rows, machine, per_group)
         k, v = (kb.tensor(arrays[name].transpose(0, 2, 1, 3), machine, cache) for name in "kv")
-        o = kb.empty(q_shape, spec.dtype, machine, root)
-    return (q, k, v, o, spec), o
+    held = arrays is not None
+    o = result(q_shape, lambda before: groups(spec, before), spec, machine, held)
+    return (q, k, v, o, spec, *stage(q_shape[2], spec.d_head, spec, machine, held)), o
+
+
+def groups(spec: DecodeSpec, before=0):
+    """Placement of the batch and of the key/value heads, behind ``before`` other axes."""
+    return kb.split(before, over=spec.split_batch).split(before + 1, over=spec.split_heads)
 
 
 def output(spec: DecodeSpec, o: kb.Tensor):
-    """Return the results as ``(batch, T_q, h_q, d)``."""
-    by_group = o.numpy().reshape(spec.batch, spec.h_kv, spec.T_q, spec.group, spec.d_head)
+    """Return the results as ``(batch, T_q, h_q, d)``; with ``reduction="none"`` the host merges them, in float64."""
+    by_group = merged(o, spec).reshape(spec.batch, spec.h_kv, spec.T_q, spec.group, spec.d_head)
     return by_group.transpose(0, 2, 1, 3, 4).reshape(spec.batch, spec.T_q, spec.h_q, spec.d_head)
 
 
@@ -115,7 +106,7 @@ def reference(spec: DecodeSpec, arrays: Arrays):
 BENCHES = [
     Bench(
         name="gqa_decode_long",
-        summary="decode with grouped query heads over a long KV cache, split over the machine and chained to a root",
+        summary="decode with grouped query heads over a long KV cache that is split over the machine",
         spec=DecodeSpec,
         kernel=gqa_decode,
         arguments=arguments,
@@ -136,6 +127,20 @@ BENCHES = [
             Case(settings={"S_kv": 1000, "split_heads": "sip", "split_S_kv": "cube,pe"}, topology="sip4_grid4x4_pe8"),
             Case(settings={"S_kv": 2048}, topology="grid8x8_pe8"),
             Case(settings={"S_kv": 64}, topology="pe1"),
+            Case(settings={"reduction": "tree"}, inputs="captured"),
+            Case(settings={"reduction": "butterfly"}, inputs="captured"),
+            Case(settings={"reduction": "ring_all_reduce"}, inputs="captured"),
+            Case(settings={"reduction": "none"}, inputs="captured"),
+            Case(settings={"S_kv": 300, "T_q": 3, "reduction": "tree"}, topology="sip4_grid4x4_pe8"),
+            Case(
+                settings={"S_kv": 25, "split_S_kv": "sip,cube", "reduction": "butterfly"},
+                topology="sip4_grid4x4_pe8",
+            ),
+            Case(
+                settings={"S_kv": 77, "split_heads": "sip", "split_S_kv": "pe,cube", "reduction": "ring_all_reduce"},
+                topology="sip4_grid4x4_pe8",
+            ),
+            Case(settings={"batch": 2, "S_kv": 77, "split_batch": "sip", "split_S_kv": "cube", "reduction": "none"}),
         ),
     )
 ]

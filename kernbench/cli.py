@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +17,9 @@ from kernbench._version import __version__
 from kernbench.errors import InputError, KernbenchError
 
 if TYPE_CHECKING:
+    from kernbench.machine import Machine
     from kernbench.run import Progress
+    from kernbench.simulate.timeline import Timeline
 
 GOOD, CHECK_FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 """Exit codes."""
@@ -95,11 +98,19 @@ def run(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of random inputs.")] = 0,
     json: Annotated[Path | None, typer.Option(help="Write the result to this file.")] = None,
+    trace: Annotated[Path | None, typer.Option(help="Write a timeline for ui.perfetto.dev to this file.")] = None,
+    trace_pes: Annotated[
+        str, typer.Option(help="PEs in the timeline, e.g. 0-7, cube0 or sip0.cube1.pe3; default: all.")
+    ] = "all",
+    trace_limit: Annotated[int, typer.Option(min=1, help="Most commands in the timeline.")] = 1_000_000,
     no_progress: Annotated[bool, typer.Option("--no-progress", help="Do not show what is going on.")] = False,
 ) -> int:
     """Run a bench: compute its values, check them, and simulate how long it takes."""
     given = _parse_settings(settings or [])
-    with _output_file(json) as file:
+    if trace is not None and mode == "values":
+        raise InputError("--trace needs time: use --mode both or --mode time")
+    notes: list[str] = []
+    with _output_file(json) as file, _output_file(trace) as trace_file:
         from kernbench.bench import find_bench
         from kernbench.machine import load_machine
         from kernbench.run import run_bench
@@ -109,6 +120,7 @@ def run(
         found = find_bench(bench)
         spec = spec_from_settings(found.spec, given)
         machine = load_machine(topology)
+        look = _trace_writer(machine, trace, trace_file, trace_pes, trace_limit, notes)
         with _progress(no_progress) as progress:
             result = run_bench(
                 found,
@@ -119,11 +131,66 @@ def run(
                 inputs=inputs,
                 seed=seed,
                 progress=progress,
+                look=look,
             )
         if file is not None:
             file.write_text(result.model_dump_json(indent=2) + "\n", encoding="utf-8")
     print_result(result)
+    for note in notes:
+        typer.echo(note)
     return GOOD if result.passed else CHECK_FAILED
+
+
+def _trace_writer(
+    machine: Machine, path: Path | None, file: Path | None, selection: str, limit: int, notes: list[str]
+) -> Callable[[Timeline], None] | None:
+    """Return what writes a timeline to ``file``, which becomes ``path``; None if none is wanted.
+
+    What was left out of it is put into ``notes``.
+    """
+    if path is None or file is None:
+        return None
+    from kernbench.report.perfetto import write_perfetto
+    from kernbench.report.selection import select_pes
+
+    pes = None if selection == "all" else select_pes(selection, machine)
+
+    def write(timeline: Timeline) -> None:
+        notes.append(str(replace(write_perfetto(timeline, file, pes=pes, max_events=limit), path=path)))
+
+    return write
+
+
+@app.command()
+@_reports_errors
+def explain(
+    bench: Annotated[str, typer.Argument(help="Name of a bench; `kernbench list` shows them.")],
+    topology: Annotated[str, typer.Option(help="Name or file of a machine.")] = "row4_pe8",
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a field of the spec; may be repeated.")
+    ] = None,
+    json: Annotated[Path | None, typer.Option(help="Write the explanation to this file.")] = None,
+) -> int:
+    """Time a bench again with one thing made free at a time, beside lower bounds: what would change it?"""
+    given = _parse_settings(settings or [])
+    with _output_file(json) as file:
+        from kernbench.bench import find_bench
+        from kernbench.machine import load_machine
+        from kernbench.record import record
+        from kernbench.screen import print_explanation
+        from kernbench.simulate.explain import explain as explain_trace
+        from kernbench.specs.attention import spec_from_settings
+
+        found = find_bench(bench)
+        spec, machine = spec_from_settings(found.spec, given), load_machine(topology)
+        args, _ = found.arguments(spec, machine, None)
+        explanation = explain_trace(record(found.kernel, machine, args=args))
+        if file is not None:
+            import json as json_format
+
+            file.write_text(json_format.dumps(explanation.as_json(), indent=2) + "\n", encoding="utf-8")
+    print_explanation(bench, explanation)
+    return GOOD
 
 
 @app.command("list")

@@ -51,9 +51,9 @@ def nearest(name: str, known: Iterable[str]) -> str:
     ' (known: a, b)'
     """
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    folded = {n.lower(): n for n in names}
+    close = [folded[name.lower()]] if name.lower() in folded else difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     if not close:
-        folded = {n.lower(): n for n in names}
         close = [folded[n] for n in difflib.get_close_matches(name.lower(), list(folded), n=1, cutoff=0.6)]
     if close:
         return f" (did you mean {close[0]!r}?)"

@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
 
@@ -23,6 +23,10 @@ from kernbench.simulate import simulate
 from kernbench.specs.attention import AttentionSpec
 from kernbench.specs.correctness import compare
 from kernbench.specs.inputs import default_source, make_inputs
+
+if TYPE_CHECKING:
+    from kernbench.record import Trace
+    from kernbench.simulate.timeline import Timeline
 
 Mode = Literal["both", "values", "time"]
 Engine = Literal["compiled", "simpy"]
@@ -49,6 +53,25 @@ class CorrectnessResult(_Part):
     tolerance: float = Field(description="limit on rel_l2; worst_row_rel_l2 may be twice as large")
     nan_count: int = Field(ge=0, description="values that are NaN or infinite")
     passed: bool
+
+
+class PathSegment(_Part):
+    """A stretch of the critical path."""
+
+    start_ps: int
+    end_ps: int
+    pe: str = Field(description="whose command it is, as sip0.cube1.pe3")
+    cause: str = Field(description="what the time goes to; see docs/why.md")
+    line: str = Field(description="file:number: text of the kernel's source line")
+
+
+class PathResult(_Part):
+    """The critical path, from picosecond 0 to the end of the run."""
+
+    time_by_line: dict[str, float] = Field(description="source line → share of the makespan; they add up to 1")
+    waited_for: dict[str, int] = Field(description="what the steps of the path waited for → how many steps")
+    segments: list[PathSegment] = Field(description="the longest stretches, in the order of time")
+    segments_left_out: int = Field(ge=0, description="shorter stretches that are not listed")
 
 
 class Wall(_Part):
@@ -87,7 +110,14 @@ class RunResult(_Part):
     makespan_ps: int | None = Field(description="simulated time until the last PE is done, in picoseconds")
     cycles: int | None = Field(description="the same in cycles of the PE clock")
     engines: dict[str, float] | None = Field(description="engine → share of the makespan that it is busy, 0 to 1")
+    time_by_cause: dict[str, float] | None = Field(
+        description="share of the makespan that the critical path spends on each cause, largest first; they add up to 1"
+    )
+    critical_path: PathResult | None
     scratch_peak_bytes: int = Field(description="largest scratch footprint of any PE")
+    scratch_by_line: dict[str, int] = Field(
+        description="source line → bytes that its tiles hold at the moment of that peak"
+    )
     hbm_bytes: int | None = Field(description="bytes read from and written to memory")
     link_bytes: int | None = Field(description="bytes that crossed links, counted on every link")
     flops: int | None = Field(description="floating-point operations of the matrix engines, a multiply-add is two")
@@ -113,6 +143,7 @@ def run_bench(
     inputs: str | None = None,
     seed: int = 0,
     progress: Progress | None = None,
+    look: Callable[[Timeline], None] | None = None,
 ) -> RunResult:
     """Run one bench on one machine.
 
@@ -134,7 +165,9 @@ def run_bench(
     seed
         Of random inputs.
     progress
-        Called with the name of each stage as it begins.
+        Called with the name of each stage as it begins, and with how far it is.
+    look
+        Called with the timeline, if there is one, before the result is returned.
 
     Raises
     ------
@@ -158,14 +191,17 @@ def run_bench(
     timeline = correctness = None
     if mode != "time":
         with clock.stage("execute"):
-            execute(trace)
+            execute(trace, progress=clock.tick("execute"))
     if mode != "values":
         with clock.stage("simulate"):
-            timeline = simulate(trace, machine, engine=engine)
+            timeline = simulate(trace, machine, engine=engine, progress=clock.tick("simulate"))
     if mode != "time" and arrays is not None:
         with clock.stage("reference"):
             found = compare(bench.output(spec, out), bench.reference(spec, arrays), bench.tolerance(spec))
             correctness = CorrectnessResult(**vars(found))
+    by_cause, path = _why(timeline) if timeline else (None, None)
+    if timeline and look:
+        look(timeline)
     return RunResult(
         bench=bench.name,
         topology=machine.name,
@@ -181,7 +217,10 @@ def run_bench(
         makespan_ps=timeline and timeline.makespan_ps,
         cycles=timeline and timeline.cycles,
         engines=timeline and timeline.busy_share(),
+        time_by_cause=by_cause,
+        critical_path=path,
         scratch_peak_bytes=trace.scratch_peak_bytes,
+        scratch_by_line=_scratch_by_line(trace),
         hbm_bytes=timeline and timeline.hbm_bytes,
         link_bytes=timeline and timeline.link_bytes,
         flops=timeline and timeline.flops,
@@ -189,6 +228,55 @@ def run_bench(
         wall=clock.wall(),
         warnings=[*warnings, *trace.warnings],
     )
+
+
+_SEGMENTS = 200
+"""Stretches of the critical path that a result lists."""
+
+
+def _why(timeline: Timeline) -> tuple[dict[str, float], PathResult]:
+    from kernbench.simulate.path import critical_path
+
+    path, program = critical_path(timeline), timeline.program
+    stretches = path.stretches()
+    longest = sorted(sorted(stretches, key=lambda s: s.start_ps - s.end_ps)[:_SEGMENTS])
+    segments = [
+        PathSegment(
+            start_ps=s.start_ps, end_ps=s.end_ps, pe=program.machine.pe_name(s.pe), cause=s.cause,
+            line=str(program.trace.lines[s.line]),
+        )
+        for s in longest
+    ]  # fmt: skip
+    by_line = exact_shares(path.time_by_line())
+    result = PathResult(
+        time_by_line=by_line, waited_for=path.edges, segments=segments, segments_left_out=len(stretches) - len(segments)
+    )
+    return exact_shares(path.time_by_cause()), result
+
+
+def exact_shares(parts: dict[str, int]) -> dict[str, float]:
+    """Return each part's share of the whole, as multiples of 2**-40, so that their sum is exactly 1 in any order.
+
+    >>> exact_shares({"a": 1, "b": 2})["a"]
+    0.33333333333303017
+    >>> sum(exact_shares({"a": 1, "b": 1, "c": 1}).values())
+    1.0
+    """
+    total, grain = sum(parts.values()), 1 << 40
+    exact = {name: part * grain // total for name, part in parts.items()}
+    left = grain - sum(exact.values())
+    for name, _ in sorted(parts.items(), key=lambda item: -(item[1] * grain % total))[:left]:
+        exact[name] += 1
+    return {name: n / grain for name, n in exact.items()}
+
+
+def _scratch_by_line(trace: Trace) -> dict[str, int]:
+    """Return the peak of the PE with the largest footprint by source line, largest first."""
+    largest = max(trace.classes, key=lambda c: c.scratch_peak_bytes)
+    lines: dict[str, int] = {}
+    for line, nbytes in sorted(largest.scratch_by_line.items(), key=lambda item: -item[1]):
+        lines[str(trace.lines[line])] = lines.get(str(trace.lines[line]), 0) + nbytes
+    return lines
 
 
 def _check_choice(what: str, value: str, known: tuple[str, ...]) -> None:
@@ -211,6 +299,11 @@ class _Clock:
         start = time.perf_counter()
         yield
         self.seconds[name] = time.perf_counter() - start
+
+    def tick(self, name: str) -> Callable[[int, int], None] | None:
+        """Return what tells how far a stage is, or None if nobody wants to know."""
+        tell = self.progress
+        return (lambda done, total: tell(f"{name} {done / max(total, 1):.0%}")) if tell else None
 
     def wall(self) -> Wall:
         names = ("inputs", "record", "execute", "simulate", "reference")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kernbench.bench import Bench, Case
     from kernbench.machine import Machine
     from kernbench.run import CorrectnessResult, RunResult, Wall
+    from kernbench.simulate.explain import Explanation
 
 
 def _console() -> Console:
@@ -33,8 +34,50 @@ def print_result(result: RunResult) -> None:
         table.add_row(name, value, evidence)
     console.print(f"[bold]{escape(result.bench)}[/] on [bold]{escape(result.topology)}[/]: {_spec(result.spec)}")
     console.print(table)
+    if result.critical_path is not None:
+        _print_lines(console, "critical path by source line (simulated)", result.critical_path.time_by_line, "{:.1%}")
+    _print_lines(console, "scratch peak by source line (recorded)", result.scratch_by_line, "{:,} B")
     for warning in result.warnings:
         console.print(f"[yellow]warning:[/] {escape(warning)}")
+
+
+_LINES = 5
+"""Source lines that are listed for each question."""
+
+
+def _print_lines(console: Console, title: str, lines: Mapping[str, float], shown_as: str) -> None:
+    """Print the source lines with the largest figures."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(overflow="ellipsis", no_wrap=True)
+    for line, figure in list(lines.items())[:_LINES]:
+        table.add_row(shown_as.format(figure), escape(line))
+    if len(lines) > _LINES:
+        table.add_row("", f"[dim]and {len(lines) - _LINES} more lines[/]")
+    console.print(f"[dim]{title}[/]")
+    console.print(table)
+
+
+def print_explanation(bench: str, explanation: Explanation) -> None:
+    """Print what each thing costs the run, and what no schedule can beat."""
+    console = _console()
+    timeline = explanation.timeline
+    span = timeline.makespan_ps
+    machine = timeline.program.machine.name
+    console.print(f"[bold]{escape(bench)}[/] on [bold]{escape(machine)}[/]: {_time(span)} (simulated)")
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("made free, one at a time", "makespan", "saved", ""):
+        table.add_column(heading, justify="left" if heading != "saved" else "right")
+    for what in explanation.what_ifs:
+        share = what.saved_ps / span
+        table.add_row(what.free, _time(what.makespan_ps), f"{share:.1%}", "█" * round(40 * max(share, 0)))
+    console.print(table)
+    bounds = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("lower bound", "time", "of the run", "where"):
+        bounds.add_column(heading)
+    for bound in explanation.bounds:
+        bounds.add_row(bound.name, _time(bound.ps), f"{bound.ps / span:.1%}", escape(bound.where))
+    console.print(bounds)
 
 
 def _rows(result: RunResult) -> list[tuple[str, str, str]]:
@@ -49,6 +92,7 @@ def _rows(result: RunResult) -> list[tuple[str, str, str]]:
         rows += [
             ("makespan", f"{_time(result.makespan_ps)} ({result.cycles:,} cycles)", evidence.time),
             ("busy", busy, evidence.time),
+            ("time goes to", _shares(result.time_by_cause or {}), evidence.time),
             ("memory traffic", _bytes(result.hbm_bytes or 0), evidence.time),
             ("link traffic", _bytes(result.link_bytes or 0), evidence.time),
             ("matrix arithmetic", _scaled(result.flops or 0, "flop"), evidence.time),
@@ -60,6 +104,11 @@ def _rows(result: RunResult) -> list[tuple[str, str, str]]:
         rows.append(("", more, evidence.values if more else ""))
     rows.append(("wall", _wall(result.wall), evidence.wall))
     return rows
+
+
+def _shares(shares: Mapping[str, float], least: float = 0.005) -> str:
+    """Write shares in percent, leaving out those too small to show."""
+    return ", ".join(f"{name.replace('_', ' ')} {share:.1%}" for name, share in shares.items() if share >= least)
 
 
 def errors_text(found: CorrectnessResult) -> str:

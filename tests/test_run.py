@@ -10,7 +10,7 @@ import pytest
 import kernbench as kb
 from kernbench.bench import find_bench
 from kernbench.errors import InputError
-from kernbench.run import CorrectnessResult, RunResult, Wall, run_bench
+from kernbench.run import CorrectnessResult, PathResult, RunResult, Wall, run_bench
 from kernbench.specs.attention import DecodeSpec
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "run-json.md"
@@ -88,6 +88,7 @@ def test_the_document_describes_every_field_and_no_other():
     fields = set(RunResult.model_fields)
     fields |= {f"correctness.{name}" for name in CorrectnessResult.model_fields}
     fields |= {f"wall.{name}" for name in Wall.model_fields}
+    fields |= {f"critical_path.{name}" for name in PathResult.model_fields}
     fields |= {"evidence.values", "evidence.time", "evidence.wall"}
     assert described == fields
 
@@ -108,7 +109,27 @@ def test_unknown_choices_give_the_nearest(option, value):
 def test_stages_are_told_as_they_begin():
     seen = []
     run_bench(find_bench("gqa_decode_long"), kb.load_machine("pe1"), progress=seen.append)
-    assert seen == ["inputs", "record", "execute", "simulate", "reference"]
+    stages = [stage for stage in seen if "%" not in stage]
+    assert stages == ["inputs", "record", "execute", "simulate", "reference"]
+    assert {"execute 100%", "simulate 100%"} <= set(seen)
+
+
+def test_every_picosecond_has_a_cause_and_a_source_line():
+    result = run_bench(find_bench("gqa_decode_long"), kb.load_machine("row4_pe8"), mode="time")
+    path = result.critical_path
+    assert sum(result.time_by_cause.values()) == 1.0
+    assert sum(path.time_by_line.values()) == 1.0
+    assert path.segments[0].start_ps == 0
+    assert path.segments[-1].end_ps == result.makespan_ps
+    assert path.segments_left_out == 0
+    ends = [s.end_ps for s in path.segments]
+    assert [s.start_ps for s in path.segments[1:]] == ends[:-1]
+    assert "gqa_decode_long.py" in next(iter(path.time_by_line))
+
+
+def test_the_scratch_peak_is_split_by_source_line():
+    result = run_bench(find_bench("gqa_decode_long"), kb.load_machine("row4_pe8"), mode="time")
+    assert sum(result.scratch_by_line.values()) == result.scratch_peak_bytes
 
 
 def test_the_seed_changes_random_inputs_and_not_the_time():

@@ -10,9 +10,9 @@ tree      sum of d for each pair that meets  n - 1        ceil(log2 n)          
 butterfly one a program and round            n - 1        ceil(log2 n)                  all
 ========= ================================== ============ ============================= ======================
 
-With n a power of two, tree sends ``n / 2 * log2 n`` messages and butterfly ``n * log2 n``; see :func:`tree_messages` and
-:func:`butterfly_messages`. Messages follow one another in (round, tile, hop), and a program handles its own in this
-order: nobody waits for something later, so the forms cannot deadlock, even where a channel holds one message.
+With n a power of two, tree sends ``n / 2 * log2 n`` messages and butterfly ``n * log2 n``; see :func:`tree_messages`
+and :func:`butterfly_messages`. Messages follow one another in (round, tile, hop), and a program handles its own in
+this order: nobody waits for something later, so the forms cannot deadlock, even where a channel holds one message.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ def reduce_to_root(
         Levels to reduce over, out of ``"pe"``, ``"cube"`` and ``"sip"``.
     reduction
         ``chain``: from neighbour to neighbour; ``tree``: in rounds of doubled distance; ``butterfly``: in rounds in
-        which all programs of a level come to hold the sum (rows first, then columns). :mod:`kernbench.collectives.lines`
-        lists what each costs.
+        which all programs of a level come to hold the sum (rows first, then columns). What each costs is listed in
+        :mod:`kernbench.collectives.lines`.
 
     Returns
     -------
@@ -109,7 +109,7 @@ def broadcast(source: Partial | None, like: Partial, levels: Collection[str], *,
     grids = [grid_of(level, tl) for level in reversed(inside_out(levels, tl))]
     if source is None and is_first(levels, tl):
         raise tl.error(KernelError, "broadcast: the program with index 0 has no tiles to pass on")
-    return tuple(_pass_on(source and source[k], tile, grids, tl) for k, tile in enumerate(like))
+    return tuple(_pass_on(source[k] if source else None, tile, grids, tl) for k, tile in enumerate(like))
 
 
 def _pass_on(tile: Tile | None, like: Tile, grids: list[Grid], tl: Language) -> Tile:

@@ -14,10 +14,8 @@ import numpy as np
 
 from kernbench.dtypes import DTYPES, DType
 from kernbench.execute.rounding import round_to
-from kernbench.execute.values import Batch, Value, held, is_exact, settle
+from kernbench.execute.values import FLOAT32, Batch, Value, held, is_exact, settle
 from kernbench.record.trace import Command, Ref
-
-FLOAT32 = DTYPES["f32"]
 
 
 def vector(batch: Batch, command: Command) -> Value:

@@ -8,10 +8,9 @@ import numpy as np
 
 from kernbench.dtypes import DTYPES, DType
 from kernbench.execute.memory import Memory
-from kernbench.execute.values import Batch, Value, held, settle
+from kernbench.execute.values import FLOAT32, Batch, Value, held, settle
 from kernbench.record.trace import Command
 
-FLOAT32 = DTYPES["f32"]
 Lanes = Sequence[np.ndarray] | np.ndarray
 
 

@@ -16,6 +16,8 @@ from kernbench.dtypes import DTYPES, DType
 from kernbench.execute.rounding import round_to
 from kernbench.record.trace import Lane, PEClass, Ref
 
+FLOAT32 = DTYPES["f32"]
+
 
 class Value:
     """What a tile holds in each lane of a batch.
@@ -146,9 +148,9 @@ def _truncated(array: np.ndarray, limits: np.iinfo) -> np.ndarray:
 
 def is_exact(source: DType | None, target: DType) -> bool:
     """Whether every value of format ``source`` is held the same way in format ``target``."""
-    return source is not None and (source is target or (source.kind == "float" and target.name == "f32"))
+    return source is not None and (source is target or (source.kind == "float" and target is FLOAT32))
 
 
 def settle(array: np.ndarray, dtype: DType) -> np.ndarray:
     """Move freshly computed numbers, in place, to the grid of ``dtype``; integers are on it already."""
-    return round_to(array, dtype, out=array) if dtype.kind == "float" and dtype.name != "f32" else array
+    return round_to(array, dtype, out=array) if dtype.kind == "float" and dtype is not FLOAT32 else array

@@ -10,7 +10,7 @@ import numpy as np
 from kernbench.dtypes import DType
 from kernbench.errors import KernelError
 from kernbench.record.order import MemoryOrder, Touch
-from kernbench.record.runs import are_apart, runs_of_access
+from kernbench.record.runs import Stretch, covers, meets, runs_of_access
 from kernbench.record.trace import OPERAND, REUSE, Access, Lane
 from kernbench.tl import Binding, Group, LaneInt, Pointer
 
@@ -91,9 +91,12 @@ class Addresses:
         offset = address.offset
         stretch = stretch._replace(low=stretch.low + offset, high=stretch.high + offset)
         touch = Touch(index, address.column, stretch)
-        earlier = self._order.before(binding.index, touch, is_store, self._meet)
+        earlier = self._order.before(binding.index, touch, is_store, self._ask(meets))
+        if is_store and earlier:
+            covered = self._ask(covers)
+            self._order.forget(binding.index, [other for other in earlier if covered(touch, other)])
         self._order.note(binding.index, touch, is_store)
-        return access, nbytes, dict.fromkeys(earlier, REUSE if is_store else OPERAND)
+        return access, nbytes, {other.command: REUSE if is_store else OPERAND for other in earlier}
 
     def _check_bounds(self, ptr: Pointer, low: int, high: int) -> None:
         """Check that bytes ``low`` to ``high`` from the pointer lie in each PE's part, at a multiple of an element."""
@@ -136,10 +139,13 @@ class Addresses:
             self._group.active_pes[outside],
         )
 
-    def _meet(self, a: Touch, b: Touch) -> bool:
-        """Whether two accesses touch the same bytes; PEs that differ on it are put aside."""
-        if a.column == b.column:
-            return not are_apart(a.stretch, b.stretch)
-        apart = self.columns.arrays[a.column] - self.columns.arrays[b.column]
-        overlap = (apart + a.stretch.low < b.stretch.high) & (b.stretch.low < apart + a.stretch.high)
-        return bool(self._group.agree(overlap))
+    def _ask(self, question: Callable[[Stretch, Stretch, Any], Any]) -> Callable[[Touch, Touch], bool]:
+        """Make a question about two accesses of one PE of it; PEs that answer otherwise are put aside."""
+
+        def ask(a: Touch, b: Touch) -> bool:
+            if a.column == b.column:
+                return bool(question(a.stretch, b.stretch, 0))
+            shift = self.columns.arrays[b.column] - self.columns.arrays[a.column]
+            return bool(self._group.agree(np.broadcast_to(question(a.stretch, b.stretch, shift), shift.shape)))
+
+        return ask

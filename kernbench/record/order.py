@@ -53,29 +53,26 @@ class MemoryOrder:
                 its[tensor] = {c: replace(h, touches=list(h.touches)) for c, h in histories.items()}
         return other
 
-    def before(self, tensor: int, touch: Touch, is_store: bool, meet: Callable[[Touch, Touch], bool]) -> list[int]:
-        """Return the earlier commands that must have ended: stores to the same bytes, and for a store loads as well."""
-        found = []
+    def before(self, tensor: int, touch: Touch, is_store: bool, meet: Callable[[Touch, Touch], bool]) -> list[Touch]:
+        """Return the earlier accesses that must have ended: stores to the same bytes, and for a store loads as well."""
+        found: list[Touch] = []
         for side in (self._stores, self._loads) if is_store else (self._stores,):
             for column, history in side.get(tensor, {}).items():
                 if column != touch.column or history.may_meet(touch):
-                    found += [other.command for other in history.touches if meet(touch, other)]
+                    found += [other for other in history.touches if meet(touch, other)]
         return found
 
+    def forget(self, tensor: int, covered: list[Touch]) -> None:
+        """Forget accesses: who waits for the store that covers them has waited for them too."""
+        commands = {touch.command for touch in covered}
+        for side in (self._stores, self._loads) if covered else ():
+            for history in side.get(tensor, {}).values():
+                history.touches = [touch for touch in history.touches if touch.command not in commands]
+
     def note(self, tensor: int, touch: Touch, is_store: bool) -> None:
-        """Note an access. What a store covers has been waited for, and is forgotten."""
-        if is_store:
-            for side in (self._stores, self._loads):
-                history = side.get(tensor, {}).get(touch.column)
-                if history and history.may_meet(touch):
-                    history.touches = [other for other in history.touches if not _covers(touch, other)]
+        """Note an access."""
         histories = (self._stores if is_store else self._loads).setdefault(tensor, {})
         if touch.column in histories:
             histories[touch.column].append(touch)
         else:
             histories[touch.column] = _History(touch.stretch.low, touch.stretch.high, [touch])
-
-
-def _covers(touch: Touch, other: Touch) -> bool:
-    mine, its = touch.stretch, other.stretch
-    return not mine.period and mine.low <= its.low and its.high <= mine.high

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -67,12 +67,20 @@ def runs_of_access(access: Access) -> Runs:
     return runs_of(access.valid or access.shape, access.strides, DTYPES[access.dtype].nbytes)
 
 
-def are_apart(a: Stretch, b: Stretch) -> bool:
-    """Whether two stretches from the same address have no byte in common; False where that is not known."""
-    if a.high <= b.low or b.high <= a.low:
-        return True
+def meets(a: Stretch, b: Stretch, shift: Any) -> Any:
+    """Whether two stretches may have a byte in common, if ``b`` counts from ``shift`` bytes behind where ``a`` does.
+
+    True also where that is not known. ``shift`` may be an array; so is the answer then.
+    """
+    low, high = b.low + shift, b.high + shift
+    meet = (a.low < high) & (low < a.high)
     period = math.gcd(a.period, b.period)
-    if not period or a.width > period or b.width > period:
-        return False
-    between = (b.low - a.low) % period
-    return between >= a.width and between + b.width <= period
+    if period and a.width <= period and b.width <= period:
+        between = (low - a.low) % period
+        meet = meet & ((between < a.width) | (between + b.width > period))
+    return meet
+
+
+def covers(a: Stretch, b: Stretch, shift: Any) -> Any:
+    """Whether ``a`` holds every byte of ``b``, counted as in :func:`meets`; False also where that is not known."""
+    return (not a.period) & (a.low <= b.low + shift) & (b.high + shift <= a.high)

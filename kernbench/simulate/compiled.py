@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.machine.network import OPPOSITE
-from kernbench.simulate.program import Kind, Program, channel_figures
+from kernbench.simulate.program import Kind, Program
 from kernbench.simulate.timeline import Timeline, stuck_error
 
 _SLICE = 200_000
@@ -22,7 +22,7 @@ def run_compiled(program: Program, progress: Callable[[int, int], None] | None =
     run: Callable[..., int] = core.run
     machine, network = program.machine, program.machine.network
     memory = machine.memory
-    num, den = channel_figures(machine)
+    figures = program.figures
     state = _State(program)
     lanes = np.bincount(program.class_of, minlength=len(program.class_start) - 1).astype(np.int64)
     fixed: tuple[Any, ...] = (
@@ -32,11 +32,11 @@ def run_compiled(program: Program, progress: Callable[[int, int], None] | None =
         program.sends, program.send_start, program.recvs, program.recv_start,
         program.pe, program.rank, program.class_of, program.lane, program.out,
         program.lane_values, program.lane_start, lanes,
-        network.peer, network.link_of, OPPOSITE, network.link_num, network.link_den, network.link_latency,
-        network.node_of_pe, network.memory_of_node, network.next_node, network.next_link, network.route_latency,
+        network.peer, network.link_of, OPPOSITE, figures.link_num, figures.link_den, figures.link_latency,
+        network.node_of_pe, network.memory_of_node, network.next_node, network.next_link, figures.route_latency,
         machine.cubes_per_sip, machine.memory_scope == "sip",
-        memory.channels, memory.interleave, num, den, memory.latency, machine.pe.load.outstanding or 0,
-        machine.pe.issue, machine.pe.channel.depth,
+        memory.channels, memory.interleave, figures.channel_num, figures.channel_den, figures.memory_latency_ps,
+        figures.outstanding, figures.issue_ps, figures.depth,
     )  # fmt: skip
     total = expected_events(program)
     while True:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -65,6 +66,16 @@ class Edge(IntEnum):
     """The control core had not come to the command."""
 
 
+class Stretch(NamedTuple):
+    """Segments that follow one another with the same cause, PE and source line."""
+
+    start_ps: int
+    end_ps: int
+    pe: int
+    cause: str
+    line: int
+
+
 @dataclass(frozen=True, eq=False)
 class CriticalPath:
     """Segments of the critical path, from time 0 to the end; arrays have one entry a segment."""
@@ -98,6 +109,20 @@ class CriticalPath:
         """Picoseconds of the makespan by source line of the kernel; they add up to it exactly. Largest first."""
         lines = self.timeline.program.trace.lines
         return self._sums(self.line, {i: str(line) for i, line in enumerate(lines)})
+
+    def stretches(self) -> list[Stretch]:
+        """The path in the order of time, with segments of the same cause, PE and source line joined."""
+        found: list[Stretch] = []
+        for start, end, cause, pe, line in zip(
+            self.start_ps.tolist(), self.end_ps.tolist(), self.cause.tolist(), self.pe.tolist(), self.line.tolist(),
+            strict=True,
+        ):  # fmt: skip
+            name = Cause(cause).name.lower()
+            if found and found[-1][2:] == (pe, name, line):
+                found[-1] = found[-1]._replace(end_ps=end)
+            else:
+                found.append(Stretch(start, end, pe, name, line))
+        return found
 
     def _sums(self, keys: np.ndarray, names: dict[int, str]) -> dict[str, int]:
         total = np.zeros(len(names), np.int64)
@@ -148,7 +173,7 @@ def _last(timeline: Timeline, pe: int | None) -> tuple[int, int]:
 
 
 def _arrays(program: Program) -> tuple[object, ...]:
-    machine, network = program.machine, program.machine.network
+    machine, network, figures = program.machine, program.machine.network, program.figures
     return (
         program.class_start, program.kind, program.duration, program.direction, program.message, program.nbytes,
         program.column, program.offset,
@@ -157,9 +182,9 @@ def _arrays(program: Program) -> tuple[object, ...]:
         program.pe, program.rank, program.class_of, program.lane, program.out, program.lane_values, program.lane_start,
         np.bincount(program.class_of, minlength=len(program.class_start) - 1).astype(np.int64),
         _is_vector(program),
-        network.peer, network.link_of, OPPOSITE, network.link_latency, network.node_of_pe, network.memory_of_node,
-        network.route_latency, machine.cubes_per_sip, machine.memory_scope == "sip", machine.memory.latency,
-        machine.pe.load.outstanding or 0, machine.pe.issue, machine.pe.channel.depth,
+        network.peer, network.link_of, OPPOSITE, figures.link_latency, network.node_of_pe, network.memory_of_node,
+        figures.route_latency, machine.cubes_per_sip, machine.memory_scope == "sip", figures.memory_latency_ps,
+        figures.outstanding, figures.issue_ps, figures.depth,
     )  # fmt: skip
 
 

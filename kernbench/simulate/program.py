@@ -83,6 +83,25 @@ class Wait(IntEnum):
 
 
 @dataclass(frozen=True)
+class Figures:
+    """What a machine's shared parts cost; see :class:`~kernbench.machine.network.Network` for the link arrays."""
+
+    link_num: np.ndarray
+    link_den: np.ndarray
+    link_latency: np.ndarray
+    route_latency: np.ndarray
+    channel_num: int
+    """One memory channel takes ceil(bytes * channel_num / channel_den) ps."""
+    channel_den: int
+    memory_latency_ps: int
+    outstanding: int
+    """Bytes of one load in flight at most; 0: any number."""
+    issue_ps: int
+    depth: int
+    """Messages that a channel holds."""
+
+
+@dataclass(frozen=True)
 class Program:
     """A trace laid out for a machine.
 
@@ -92,6 +111,7 @@ class Program:
 
     trace: Trace
     machine: Machine
+    figures: Figures
     class_start: np.ndarray
     """int64[classes + 1]"""
     kind: np.ndarray
@@ -184,6 +204,7 @@ def build_program(trace: Trace, machine: Machine) -> Program:
     return Program(
         trace=trace,
         machine=machine,
+        figures=figures_of(machine),
         class_start=_starts(sizes),
         kind=_concat([_kinds(s) for s in streams], np.int8),
         duration=_concat([c[0] for c in costs], np.int64),
@@ -213,10 +234,14 @@ def build_program(trace: Trace, machine: Machine) -> Program:
     )
 
 
-def channel_figures(machine: Machine) -> tuple[int, int]:
-    """Return (num, den): one memory channel takes ceil(bytes * num / den) ps."""
-    share = Fraction(PS * machine.memory.channels, machine.memory.bandwidth)
-    return share.numerator, share.denominator
+def figures_of(machine: Machine) -> Figures:
+    """Return the figures of a machine's shared parts."""
+    network, memory, pe = machine.network, machine.memory, machine.pe
+    channel = Fraction(PS * memory.channels, memory.bandwidth)
+    return Figures(
+        network.link_num, network.link_den, network.link_latency, network.route_latency,
+        channel.numerator, channel.denominator, memory.latency, pe.load.outstanding or 0, pe.issue, pe.channel.depth,
+    )  # fmt: skip
 
 
 def _check_fit(trace: Trace, machine: Machine) -> None:

@@ -87,9 +87,8 @@ class Timeline:
             return {}
         queues = {Engine.LOAD: machine.pe.load.queues, Engine.STORE: machine.pe.store.queues}
         named = {"load": Engine.LOAD, "store": Engine.STORE, "matrix": Engine.MATRIX, "vector": Engine.VECTOR}
-        share = {
-            name: self._busy_ps([int(e)]) / (span * self.program.n_ranks * queues.get(e, 1)) for name, e in named.items()
-        }
+        whole = span * self.program.n_ranks
+        share = {name: self._busy_ps(int(e)) / (whole * queues.get(e, 1)) for name, e in named.items()}
         share["memory"] = float(self.memory_busy_ps.mean()) / span
         shared = machine.network.link_shared
         if shared.any():
@@ -114,14 +113,13 @@ class Timeline:
         trace = self.program.trace
         return sum(len(c.pes) * c.stream.flops for c in trace.classes)
 
-    def _busy_ps(self, engines: list[int]) -> int:
+    def _busy_ps(self, engine: int) -> int:
         total = 0
         for i, cls in enumerate(self.program.trace.classes):
             _, start, end = self.of_class(i)
-            for engine in engines:
-                mine = cls.stream.by_engine.get(engine)
-                if mine is not None:
-                    total += int((end[:, mine] - start[:, mine]).sum())
+            mine = cls.stream.by_engine.get(engine)
+            if mine is not None:
+                total += int((end[:, mine] - start[:, mine]).sum())
         return total
 
     def _over_pes(self, per_command: np.ndarray) -> int:

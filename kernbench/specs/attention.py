@@ -112,7 +112,9 @@ class DecodeSpec(AttentionSpec):
     split_S_kv: Levels = Field(("sip", "cube", "pe"), description="levels that the keys and values are split over")
     TILE_S_KV: Size = Field(1024, description="keys that one step of the kernel handles")
     buffers: int = Field(1, ge=1, le=4, description="copies of a step's scratch; 2 overlaps loads with compute")
-    reduction: Literal["chain"] = Field("chain", description="how partial results come together")
+    reduction: Literal["chain", "tree", "butterfly", "ring_all_reduce", "none"] = Field(
+        "chain", description="how partial results come together; none: they are stored and the host merges them"
+    )
 
     @model_validator(mode="after")
     def _check_levels(self) -> Self:

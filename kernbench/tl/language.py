@@ -49,6 +49,12 @@ class Language(Arguments):
         """Rows of the grid of PEs (0), CUBEs (1) or SIPs (2) that take part."""
         return -(-self.num_programs(axis) // self.columns(axis))
 
+    def wraps(self, axis: int) -> tuple[bool, bool]:
+        """Whether channels lead round from the last column to the first, and from the last row to the first."""
+        grid = self._recorder.machine.grids[2 - self._axis(axis)]
+        whole = self.num_programs(axis) == grid.count
+        return grid.wraps[0] and whole, grid.wraps[1] and whole
+
     def cdiv(self, a: Any, b: Any) -> Any:
         """``ceil(a / b)`` of integers."""
         return -(-a // b)

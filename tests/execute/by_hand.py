@@ -118,6 +118,17 @@ def run(machine: Machine, tensors: dict[str, Tensor], *programs: Program, batch:
     return execute(trace_of(machine, tensors, *programs), batch=batch)
 
 
+def values(tensor: Tensor) -> np.ndarray:
+    """Return a tensor's values, having checked that what is held is on the grid of its format.
+
+    Without the check, a result that was never rounded would look right: reading a tensor rounds it.
+    """
+    if tensor.dtype.name in ("f16", "bf16"):
+        for part in tensor.parts():
+            np.testing.assert_array_equal(part, rounded(part, tensor.dtype.name))
+    return tensor.numpy()
+
+
 def compute(operands: list[np.ndarray], add: Any, shape: tuple[int, ...], dtype: str, batch: int = 16) -> np.ndarray:
     """Execute one command on every PE of a row.
 
@@ -145,7 +156,7 @@ def compute(operands: list[np.ndarray], add: Any, shape: tuple[int, ...], dtype:
     ]  # fmt: skip
     program.store(len(operands), add(program, *tiles), dtype)
     run(machine, tensors, program, batch=batch)
-    return tensors["out"].numpy().reshape(n_pes, *shape)
+    return values(tensors["out"]).reshape(n_pes, *shape)
 
 
 def numbers(rng: np.random.Generator, shape: tuple[int, ...], dtype: str, special: bool = False) -> np.ndarray:
@@ -156,19 +167,19 @@ def numbers(rng: np.random.Generator, shape: tuple[int, ...], dtype: str, specia
     if kind.kind == "int":
         limits = np.iinfo(kind.held_as)
         return rng.integers(limits.min, limits.max, shape, kind.held_as, endpoint=True)
-    values = rng.standard_normal(shape) * 2.0 ** rng.integers(-6, 6, shape)
+    sample = rng.standard_normal(shape) * 2.0 ** rng.integers(-6, 6, shape)
     if special:
         odd = np.array([np.inf, -np.inf, np.nan, 0.0, -0.0, 6e-8, -3e-6, 60000.0])
-        values = np.where(rng.random(shape) < 0.3, rng.choice(odd, shape), values)
+        sample = np.where(rng.random(shape) < 0.3, rng.choice(odd, shape), sample)
     with np.errstate(over="ignore"):
-        return values.astype(np.float32).astype(kind.external)
+        return sample.astype(np.float32).astype(kind.external)
 
 
-def rounded(values: np.ndarray, dtype: str) -> np.ndarray:
+def rounded(array: np.ndarray, dtype: str) -> np.ndarray:
     """Round float numbers to a format by NumPy's or ml_dtypes' own conversion, and widen again to float32."""
     kind = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32}[dtype]
     with np.errstate(all="ignore"):
-        return np.asarray(values).astype(kind).astype(np.float32)
+        return np.asarray(array).astype(kind).astype(np.float32)
 
 
 def same_bits(a: np.ndarray, b: np.ndarray) -> bool:

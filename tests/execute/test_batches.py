@@ -165,6 +165,17 @@ def test_a_message_is_what_was_sent_though_the_tile_changes_later():
     assert out.numpy()[1, 0] == 1
 
 
+def test_a_message_has_the_shape_in_which_it_was_sent():
+    machine = row(2)
+    x = np.arange(12, dtype=np.float32).reshape(2, 6)
+    tensors = {"x": tensor(x, machine, split(0, "pe")), "out": empty((2, 6), "f32", machine, split(0, "pe"))}
+    a, b = Program(0), Program(1)
+    a.send("intra_E", a.load(0, (2, 3), "f32")._replace(shape=(3, 2)))
+    b.store(1, b.recv("intra_W", (3, 2), "f32"))
+    run(machine, tensors, a, b)
+    np.testing.assert_array_equal(tensors["out"].numpy()[1], x[0])
+
+
 def test_split_batches_keep_their_tiles_lanes_and_columns():
     """Middle PEs read a lane value and a tile made before the split, after it."""
     machine = row(6)

@@ -195,6 +195,12 @@ def test_compare_of_an_unsigned_tile_with_a_number_out_of_its_range():
         assert got[0].tolist() == wanted
 
 
+def test_compare_takes_numbers_as_float32():
+    a = np.array([[0.1, 0.2]], np.float32)  # neither equals the float64 of the same digits
+    got = compute([a], lambda p, x: p.vector("compare", (2,), "b1", x, 0.1, relation="eq"), (2,), "b1")
+    assert got[0].tolist() == [True, False]
+
+
 @given(shapes, seeds, st.sampled_from([*FLOATS, "i32"]))
 @few
 def test_where(shape, seed, dtype):

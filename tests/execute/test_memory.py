@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from by_hand import FLOATS, INTS, Program, numbers, rounded, row, run, same_bits
+from by_hand import values as held_values
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,7 +30,7 @@ def load_and_store(values, shape, dtype, batch=16, **load):
         load["element"] = p.lane(*load.pop("lanes"), offset=load.pop("offset"))
     p.store(1, p.load(0, shape, dtype, **load), dtype)
     run(machine, tensors, p, batch=batch)
-    return tensors["out"].numpy().reshape(len(values), *shape)
+    return held_values(tensors["out"]).reshape(len(values), *shape)
 
 
 @given(st.data(), st.integers(0, 2**32 - 1), st.sampled_from([*FLOATS, *INTS, "b1"]))
@@ -99,6 +100,13 @@ def test_bitcast_counts_elements_of_the_format_that_it_reads():
     np.testing.assert_array_equal(got[0], values.view(np.uint32)[0, 1:4])
 
 
+def test_bitcast_ignores_bytes_behind_the_last_whole_element():
+    values = np.array([[1, 2, 3]], np.uint16)
+    assert load_and_store(values, (1,), "u32").tolist() == [[2 * 2**16 + 1]]
+    with pytest.raises(KernelError, match="leaves parameter 'x'"):
+        load_and_store(values, (2,), "u32")
+
+
 def test_bytes_that_are_not_0_are_true():
     assert load_and_store(np.array([[0, 1, 2, 255]], np.uint8), (4,), "b1").tolist() == [[False, True, True, True]]
 
@@ -126,7 +134,7 @@ def store(values, dtype, size=20, machine=None, **how):
     p = Program(*range(n_pes))
     p.store(1, p.load(0, values.shape[1:], tensors["x"].dtype.name), dtype, **how)
     run(machine, tensors, p)
-    return tensors["out"].numpy()
+    return held_values(tensors["out"])
 
 
 def test_store_writes_only_its_region():

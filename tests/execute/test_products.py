@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from by_hand import FLOATS, Program, compute, numbers, rounded, row, run, same_bits
+from by_hand import FLOATS, Program, compute, numbers, rounded, row, run, same_bits, values
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -88,6 +88,19 @@ def test_dot_of_trans_of_a_loaded_tile():
     assert_is_product(compute([q, k], add, (2, 6), "f32"), q, k.transpose(0, 2, 1), None, "f32")
 
 
+@pytest.mark.parametrize("computed", [False, True])
+def test_dot_of_an_operand_seen_in_another_shape(computed):
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((3, 4, 6)).astype(np.float32), rng.standard_normal((3, 3, 2)).astype(np.float32)
+
+    def add(p, x, y):
+        x = p.vector("negate", (4, 6), "f32", x) if computed else x
+        return p.dot((8, 2), "f32", x._replace(shape=(8, 3)), y)
+
+    got = compute([a, b], add, (8, 2), "f32")
+    assert_is_product(got, (-a if computed else a).reshape(3, 8, 3), b, None, "f32")
+
+
 def test_dot_over_no_terms_is_zero():
     a, b = np.zeros((2, 3, 0), np.float32), np.zeros((2, 0, 4), np.float32)
     got = compute([a, b], lambda p, x, y: p.dot((3, 4), "f32", x, y), (3, 4), "f32")
@@ -120,7 +133,7 @@ def fused(arrays, out, steps, numbers=(), streamed=False):
     for i, tile in enumerate(tiles):
         p.store(len(arrays) + i, tile, out[i])
     run(machine, tensors, p)
-    return [tensors[f"out{i}"].numpy().reshape(n_pes, *shape) for i, shape in enumerate(shapes)]
+    return [values(tensors[f"out{i}"]).reshape(n_pes, *shape) for i, shape in enumerate(shapes)]
 
 
 def operands(k=5, m=4, n=7, dtype="f16"):

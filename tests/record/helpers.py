@@ -1,6 +1,12 @@
 """What tests of recording share."""
 
+import inspect
+from pathlib import Path
+
+import pytest
+
 import kernbench as kb
+from kernbench.errors import KernbenchError
 from kernbench.record.record import record_members
 
 
@@ -34,3 +40,19 @@ def behaviour(trace, pe):
     tiles = [tile._replace(line=str(trace.lines[tile.line])) for tile in cls.tiles]
     by_line = {str(trace.lines[line]): n for line, n in cls.scratch_by_line.items()}
     return {"commands": commands, "tiles": tiles, "peak": cls.scratch_peak_bytes, "by_line": by_line}
+
+
+def complaint(kernel, machine, args=(), mode=None, **options):
+    """Return the message of the error that recording (or, with a mode, launching) the kernel ends with."""
+    if mode is not None:
+        options["mode"] = mode
+    with pytest.raises(KernbenchError) as caught:
+        (kb.record if mode is None else kb.launch)(kernel, machine, args, **options)
+    return str(caught.value)
+
+
+def marked(kernel, mark="# here"):
+    """Return how messages name the line of a kernel that ends in ``mark``."""
+    lines, first = inspect.getsourcelines(kernel)
+    (i,) = (i for i, line in enumerate(lines) if line.rstrip().endswith(mark))
+    return f"{Path(inspect.getsourcefile(kernel)).name}:{first + i}: {lines[i].strip()}"

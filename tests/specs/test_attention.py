@@ -35,7 +35,7 @@ def test_the_default_spec_has_the_sizes_of_the_captured_inputs():
         ({"causal": "perhaps"}, "it must be a valid boolean"),
         ({"buffers": "5"}, "it must be less than or equal to 4"),
         ({"TILE_S_KV": "0"}, "cannot be '0'"),
-        ({"reduction": "tree"}, "it must be 'chain'"),
+        ({"reduction": "star"}, "it must be 'chain', 'tree', 'butterfly', 'ring_all_reduce' or 'none'"),
         ({"split_heads": "cub", "split_S_kv": "pe"}, "cannot be 'cub': it must be 'sip', 'cube' or 'pe'"),
         ({"split_heads": "cube"}, "level 'cube' is named 2 times"),
     ],

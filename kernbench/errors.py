@@ -47,12 +47,15 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
     >>> nearest("bandwith", ["bandwidth", "latency"])
     " (did you mean 'bandwidth'?)"
+    >>> nearest("gqa_decode", ["gqa_decode_long", "mla_decode"])
+    " (did you mean 'gqa_decode_long'?)"
     >>> nearest("zzz", ["a", "b"])
     ' (known: a, b)'
     """
     names = sorted(known)
     folded = {n.lower(): n for n in names}
-    close = [folded[name.lower()]] if name.lower() in folded else difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    close = [folded[name.lower()]] if name.lower() in folded else [n for n in names if name and n.startswith(name)][:1]
+    close = close or difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     if not close:
         close = [folded[n] for n in difflib.get_close_matches(name.lower(), list(folded), n=1, cutoff=0.6)]
     if close:

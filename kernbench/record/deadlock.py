@@ -40,17 +40,16 @@ def deadlock_error(trace: Trace, stuck: Mapping[int, tuple[int, str]]) -> Deadlo
     """
     waits = _waits(trace, stuck)
     chain, is_ring = _follow(waits)
-    everyone = trace.machine.describe_pes(sorted(waits))
+    shown = chain if is_ring else chain[-1:]
     if is_ring:
         head = f"deadlock: {_count(len(chain), 'PE')} wait for one another in a ring"
     else:
         head = f"deadlock: {trace.machine.pe_name(chain[-1].pe)} waits for a PE that has ended"
-    if len(waits) > len(chain):
+    if len(waits) > len(shown):
         head += f", and {_count(len(waits), 'PE')} in all cannot go on"
-    shown = chain if is_ring else chain[-1:]
     lines = [head, *_tell(trace, shown)]
     if len(waits) > len(shown):
-        lines.append(f"  stuck in all: {everyone}")
+        lines.append(f"  stuck in all: {trace.machine.describe_pes(sorted(waits))}")
     lines.append(f"  {_mend(trace, chain, is_ring)}")
     return DeadlockError("\n".join(lines))
 

@@ -86,11 +86,15 @@ class Command(NamedTuple):
     ``load``     ``load_scalar``         a control tensor's element; issue waits for it; no tile
     ``store``    ``store``               tile → ``access`` (cast to the tensor's dtype)
     ``dot``      ``dot``                 a, b[, acc] → tile
-    ``vector``   name of the operation   operands → tile; ``attrs`` as :mod:`kernbench.tl.ops` lists
+    ``vector``   name of the operation   operands → tile; ``attrs``: see below
     ``send``     direction               tile → message
     ``recv``     direction               message → tile
     ``composite````composite``           a[, b] or ``access`` → tile[, row maxima]; ``attrs["epilogue"]``
     ============ ======================= ============================================================
+
+    Attributes of vector operations: ``axis`` of a reduction (None: the whole tile), ``axes`` of ``trans``,
+    ``function`` of ``divide`` (true, floor, mod) and ``logical`` (and, or, xor, not, lshift, rshift), ``relation`` of
+    ``compare``, ``start`` and ``stop`` of ``arange``. A message's are its ``shape`` and ``dtype``.
     """
 
     op: str

@@ -85,13 +85,15 @@ def test_a_ring_of_many_pes_is_told_by_what_they_have_in_common():
     assert "all receive before they send: send first on one side" in text
 
 
-def test_those_who_wait_behind_the_ring_are_counted_but_not_blamed():
-    a, b, rest = Program(0), Program(1), Program(2, 3, 4)
+@pytest.mark.parametrize("behind", ["intra_W", "intra_E"])
+def test_those_who_wait_behind_the_ring_are_counted_but_not_blamed(behind):
+    in_ring, others = ((0, 1), (2, 3, 4)) if behind == "intra_W" else ((3, 4), (0, 1, 2))
+    a, b, rest = Program(in_ring[0]), Program(in_ring[1]), Program(*others)
     exchange(a, b, "recv send")
-    rest.recv("intra_W", (1,), "f32")
-    text = message(row(5), a, b, rest)
+    rest.recv(behind, (1,), "f32")
+    text = message(row(5), *sorted((a, b, rest), key=lambda p: p.pes[0]))
     assert text.startswith("deadlock: 2 PEs wait for one another in a ring, and 5 PEs in all cannot go on")
-    assert "pe2 receives" not in text
+    assert not any(f"pe{pe} receives" in text for pe in others)
     assert "stuck in all: cube 0 pe 0-4" in text
 
 
@@ -103,6 +105,20 @@ def test_a_receive_that_nobody_sends(batch):
     assert text.startswith("deadlock: sip0.cube0.pe1 waits for a PE that has ended, and 3 PEs in all cannot go on")
     assert "pe1 receives from intra_W, where sip0.cube0.pe0 has not sent" in text
     assert 'sip0.cube0.pe0 has ended: let it tl.send(dir="intra_E", ...), or do not receive' in text
+
+
+def test_of_a_chain_only_its_end_is_told():
+    p = Program(0, 1, 2)
+    p.recv("intra_E", (1,), "f32")
+    text = message(row(4), p)
+    assert text.startswith("deadlock: sip0.cube0.pe2 waits for a PE that has ended, and 3 PEs in all cannot go on")
+    assert text.count("receives from") == 1
+
+
+def test_of_several_chains_the_first_is_told():
+    p = Program(1, 3, 5)
+    p.recv("intra_W", (1,), "f32")
+    assert message(row(6), p).startswith("deadlock: sip0.cube0.pe1 waits for a PE that has ended, and 3 PEs in all")
 
 
 def test_a_message_too_many_for_a_pe_that_has_ended():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from by_hand import FLOATS, INTS, Program, numbers, rounded, row, run, same_bits
+from by_hand import FLOATS, INTS, Program, compute, numbers, rounded, row, run, same_bits
 from by_hand import values as held_values
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -242,6 +242,25 @@ def test_copy_rounds_to_the_format_of_the_tile():
     p.store(0, a)
     run(machine, {"out": out}, p)
     assert out.numpy().tolist() == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "attrs"),
+    [("cast", {}), ("copy", {}), ("exp", {}), ("abs", {}), ("add", {}), ("max", {"axis": None}),
+     ("sum", {"axis": None}), ("divide", {"function": "true"}), ("maximum", {}), ("broadcast", {}),
+     ("trans", {"axes": (1, 0)})],
+)  # fmt: skip
+@pytest.mark.parametrize("dtype", ["f16", "f32"])
+def test_operands_keep_their_values(name, attrs, dtype):
+    a = numbers(np.random.default_rng(0), (3, 4, 4), "f32")
+
+    def add(p, x):
+        x = p.vector("negate", (4, 4), "f32", x)
+        shape = (1, 1) if "axis" in attrs else (4, 4)
+        p.vector(name, shape, dtype, *([x, x] if name in ("add", "divide", "maximum") else [x]), **attrs)
+        return x
+
+    np.testing.assert_array_equal(compute([a], add, (4, 4), "f32"), -a)
 
 
 # ---------------------------------------------------------------------- the rest

@@ -93,7 +93,7 @@ def groups(spec: DecodeSpec, before=0):
 
 
 def output(spec: DecodeSpec, o: kb.Tensor):
-    """Return the results as ``(batch, T_q, h_q, d)``; with ``reduction="none"`` the host merges them, in float64."""
+    """Return the results as ``(batch, T_q, h_q, d)``; ``reduction="none"`` is merged on the host, in float64."""
     by_group = merged(o, spec).reshape(spec.batch, spec.h_kv, spec.T_q, spec.group, spec.d_head)
     return by_group.transpose(0, 2, 1, 3, 4).reshape(spec.batch, spec.T_q, spec.h_q, spec.d_head)
 

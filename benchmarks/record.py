@@ -1,7 +1,7 @@
 """How the cost of recording grows with the number of PEs: it should follow the number of different behaviours.
 
-Records the GQA decode bench on 64 and on 4,096 PEs, with the same tiles on each PE. Prints host seconds and their ratio,
-measured in this run, the two taking turns. Usage: python benchmarks/record.py [--tiles 16] [--rounds 9]
+Records the GQA decode bench on 64 and on 4,096 PEs, with the same tiles on each PE. Prints host seconds and their
+ratio, measured in this run, the two taking turns. Usage: python benchmarks/record.py [--tiles 16] [--rounds 9]
 """
 
 from __future__ import annotations

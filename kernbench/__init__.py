@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kernbench.execute import execute
     from kernbench.launcher import LaunchResult, launch
     from kernbench.machine import Machine, load_machine
+    from kernbench.packing import pack
     from kernbench.placement import Placement, on, replicated, split
     from kernbench.record import Trace, record
     from kernbench.simulate import simulate
@@ -47,6 +48,7 @@ _HOMES = {
     "launch": "kernbench.launcher",
     "load_machine": "kernbench.machine",
     "on": "kernbench.placement",
+    "pack": "kernbench.packing",
     "record": "kernbench.record",
     "replicated": "kernbench.placement",
     "shape_only": "kernbench.tensors",
@@ -57,7 +59,8 @@ _HOMES = {
 
 __all__ = [
     "KernbenchError", "LaunchResult", "Machine", "Placement", "Tensor", "Timeline", "Trace", "__version__", "empty",
-    "execute", "launch", "load_machine", "on", "record", "replicated", "shape_only", "simulate", "split", "tensor",
+    "execute", "launch", "load_machine", "on", "pack", "record", "replicated", "shape_only", "simulate", "split",
+    "tensor",
 ]  # fmt: skip
 
 

@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kernbench.errors import InputError, KernbenchError, nearest
-from kernbench.specs.attention import AttentionSpec
+from kernbench.specs.attention import BenchSpec
 
 if TYPE_CHECKING:
     from kernbench.machine import Machine
-    from kernbench.tensors import Tensor
 
 Arrays = dict[str, np.ndarray]
 
@@ -44,17 +43,17 @@ class Bench:
     name: str
     summary: str
     """One line for ``kernbench list``."""
-    spec: type[AttentionSpec]
+    spec: type[BenchSpec]
     """Class of its specs; the class's defaults are the bench's."""
     kernel: Callable[..., None]
     """The function that is recorded."""
-    arguments: Callable[[Any, Machine, Arrays | None], tuple[tuple[Any, ...], Tensor]]
-    """``(spec, machine, arrays)`` → the kernel's arguments and, of these, the tensor of results. Without arrays the
-    tensors are :func:`kernbench.shape_only`."""
+    arguments: Callable[[Any, Machine, Arrays | None], tuple[tuple[Any, ...], Any]]
+    """``(spec, machine, arrays)`` → the kernel's arguments and, of these, the tensor or tensors of results. Without
+    arrays the tensors are :func:`kernbench.shape_only`."""
     reference: Callable[[Any, Arrays], np.ndarray]
     """``(spec, arrays)`` → the right result in float64."""
-    output: Callable[[Any, Tensor], np.ndarray]
-    """``(spec, tensor of results)`` → its values in the layout of the reference."""
+    output: Callable[[Any, Any], np.ndarray]
+    """``(spec, results)`` → its values in the layout of the reference."""
     tolerance: Callable[[Any], float]
     """``spec`` → the largest relative L2 error that is right."""
     cases: tuple[Case, ...] = ()

@@ -20,7 +20,7 @@ from kernbench.execute import execute
 from kernbench.machine import Machine
 from kernbench.record import record
 from kernbench.simulate import simulate
-from kernbench.specs.attention import AttentionSpec
+from kernbench.specs.attention import BenchSpec
 from kernbench.specs.correctness import compare
 from kernbench.specs.inputs import default_source, make_inputs
 
@@ -136,7 +136,7 @@ class RunResult(_Part):
 def run_bench(
     bench: Bench,
     machine: Machine,
-    spec: AttentionSpec | None = None,
+    spec: BenchSpec | None = None,
     *,
     mode: Mode = "both",
     engine: Engine = "compiled",

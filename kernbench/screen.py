@@ -132,7 +132,7 @@ def _spec(spec: Mapping[str, Any]) -> str:
 
 
 def _setting(value: Any) -> str:
-    return (",".join(value) or "none") if isinstance(value, (list, tuple)) else escape(str(value))
+    return (",".join(map(str, value)) or "none") if isinstance(value, (list, tuple)) else escape(str(value))
 
 
 def _time(ps: int) -> str:

@@ -1,20 +1,21 @@
 """What kernels have in common that split the keys and values of one attention call over programs.
 
 Each program sweeps its own keys with an online softmax and holds a partial result: of each query row the running
-maximum ``m`` (rows, 1), the sum ``l`` (rows, 1) of exp(score - m), and the values ``acc`` (rows, width) weighted with the
-same. :func:`finish` brings them together as the spec's ``reduction`` says and stores the output.
+maximum ``m`` (rows, 1), the sum ``l`` (rows, 1) of exp(score - m), and the values ``acc`` (rows, width) weighted with
+the same factors. :func:`finish` brings them together as the spec's ``reduction`` says and stores the output.
 
-For a partial result of r rows, one group of N programs sends, for each call of :func:`finish`:
+For a partial result of r rows, N programs send, for each call of :func:`finish`, messages of f32:
 
 =================== =================================================================================================
-``reduction``       messages and bytes
+``reduction``       messages
 =================== =================================================================================================
-``chain``           3 (N - 1) messages, (N - 1) r (width + 2) 4 bytes
-``tree``            three times what :func:`~kernbench.collectives.reduce_to_root` says, of r 4, r 4 and r width 4 bytes
+``chain``           N - 1 each of r, r and r width elements
+``tree``            as many of each as :func:`~kernbench.collectives.reduce_to_root` says
 ``butterfly``       likewise
-``ring_all_reduce`` with c = ceil(width / N) columns a chunk and no ring folded: 3 N (N - 1) messages of r 4, r 4 and
-                    r c 4 bytes, then N (N - 1) of r c elements of the output's format
-``none``            no message; each program stores r (width + 2) 4 bytes, and the host merges
+``ring_all_reduce`` of r and r elements as many as :func:`~kernbench.collectives.all_reduce` says; then, at each level
+                    of n > 1 programs, 2 n (n - 1) of c = ceil(r width / n) elements, once for each group of programs
+                    that have index 0 at the levels inside; 4 (n - 1) (n - 1) where the ring is folded
+``none``            no message; each program stores r (width + 2) elements, and the host merges
 =================== =================================================================================================
 """
 
@@ -25,7 +26,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kernbench.collectives import LEVELS, Partial, all_gather, chunk_numbers, reduce_scatter, reduce_to_root
+from kernbench.collectives import (
+    LEVELS,
+    Partial,
+    all_reduce,
+    all_reduce_chunks,
+    chunk_numbers,
+    programs_over,
+    reduce_to_root,
+)
 from kernbench.tensors import Tensor, empty, shape_only, tensor
 from kernbench.tl import Language, Pointer
 
@@ -40,11 +49,10 @@ ALL_LEVELS = ("sip", "cube", "pe")
 
 
 def merge(a: Partial, b: Partial, *, tl: Language) -> Partial:
-    """Combine two partial results over different keys."""
-    (m_a, l_a, acc_a), (m_b, l_b, acc_b) = a, b
-    m = tl.maximum(m_a, m_b)
-    keep_a, keep_b = tl.exp(m_a - m), tl.exp(m_b - m)
-    return m, l_a * keep_a + l_b * keep_b, acc_a * keep_a + acc_b * keep_b
+    """Combine two partial results over different keys: ``(m, l, acc)``, or ``(m, l)`` alone."""
+    m = tl.maximum(a[0], b[0])
+    keep_a, keep_b = tl.exp(a[0] - m), tl.exp(b[0] - m)
+    return m, *(x * keep_a + y * keep_b for x, y in zip(a[1:], b[1:], strict=True))
 
 
 def finish(partial: Partial, o: Pointer, stage: Pointer | None, spec: DecodeSpec, *, tl: Language) -> None:
@@ -61,7 +69,7 @@ def finish(partial: Partial, o: Pointer, stage: Pointer | None, spec: DecodeSpec
     """
     if spec.reduction == "none":
         _store_partial(partial, o, tl)
-    elif spec.reduction == "ring_all_reduce" and _programs(spec, tl) > 1:
+    elif spec.reduction == "ring_all_reduce" and programs_over(spec.split_S_kv, tl=tl) > 1:
         assert stage is not None
         _reduce_in_chunks(partial, o, stage, spec, tl)
     else:
@@ -81,37 +89,30 @@ def _store_partial(partial: Partial, o: Pointer, tl: Language) -> None:
 
 
 def _reduce_in_chunks(partial: Partial, o: Pointer, stage: Pointer, spec: DecodeSpec, tl: Language) -> None:
-    """All-reduce in chunks of columns, each with the m and l that it was weighted with.
+    """All-reduce m and l, scale with them what is left to be added up, and all-reduce that in chunks, level by level.
 
-    A tile in scratch cannot be cut, so ``acc`` goes through this program's own memory, from where each program loads
-    its chunks in its own order. Every program ends with the whole output; the first one stores it.
+    A tile in scratch cannot be cut, so the shares go through this program's own memory, from where each program loads
+    its chunks in its own order. The program with index 0 goes on to the next level, and stores the output at the end.
     """
     m, l, acc = partial
-    rows, width = acc.shape
-    numbers = chunk_numbers(spec.split_S_kv, tl=tl)
-    columns = tl.cdiv(width, len(numbers))
-    step = len(numbers) * columns
-    tl.store(stage, acc, strides=(step, 1))
-    chunks = [
-        (m, l, tl.load(stage + number * (columns * acc.dtype.nbytes), shape=(rows, columns), strides=(step, 1)))
-        for number in numbers
-    ]
-    _, l, own = reduce_scatter(chunks, lambda a, b: merge(a, b, tl=tl), spec.split_S_kv, tl=tl)
-    whole = all_gather((tl.cast(own / l, spec.dtype),), spec.split_S_kv, tl=tl)
-    if any(tl.program_id(LEVELS[level][0]) > 0 for level in spec.split_S_kv):
-        return
-    for number, (tile,) in zip(numbers, whole, strict=True):
-        first = int(number) * columns
-        if first < width:
-            valid = (rows, min(columns, width - first))
-            tl.store(o + first * o.dtype.nbytes, tile, strides=(width, 1), valid=valid)
-
-
-def _programs(spec: DecodeSpec, tl: Language) -> int:
-    n = 1
-    for level in spec.split_S_kv:
-        n *= tl.num_programs(LEVELS[level][0])
-    return n
+    m_all, l_all = all_reduce((m, l), lambda a, b: merge(a, b, tl=tl), spec.split_S_kv, tl=tl)
+    share = acc * (tl.exp(m - m_all) / l_all)
+    tl.store(stage, share)
+    levels = [level for level in LEVELS if level in spec.split_S_kv and tl.num_programs(LEVELS[level][0]) > 1]
+    for level in levels:
+        numbers = chunk_numbers((level,), tl=tl)
+        size = tl.cdiv(share.size, len(numbers))
+        nbytes = size * share.dtype.nbytes
+        chunks = [(tl.load(stage + number * nbytes, shape=(1, size)),) for number in numbers]
+        whole = all_reduce_chunks(chunks, lambda a, b: (a[0] + b[0],), (level,), tl=tl)
+        if tl.program_id(LEVELS[level][0]) > 0:
+            return
+        for number, (tile,) in zip(numbers, whole, strict=True):
+            if level != levels[-1]:
+                tl.store(stage + number * nbytes, tile)
+            else:
+                first = int(number) * size
+                tl.store(o + first * o.dtype.nbytes, tile, valid=(1, share.size - first))
 
 
 # ---------------------------------------------------------------- tensors
@@ -145,12 +146,12 @@ def stage(rows: int, width: int, spec: DecodeSpec, machine: Machine, held: bool)
     """Make the tensor through which ``ring_all_reduce`` cuts its chunks: none (an empty tuple) for other reductions."""
     if spec.reduction != "ring_all_reduce":
         return ()
-    n = _size(spec.split_S_kv, machine)
-    shape = (machine.n_pes, rows * n * -(-width // n))
+    sizes = [n * -(-rows * width // n) for n in machine.shape]
+    shape = (machine.n_pes, max(sizes))
     placement = _split(ALL_LEVELS)
     if not held:
         return (shape_only(shape, "f32", machine, placement),)
-    return (tensor(np.zeros(shape, np.float32), machine, placement),)  # zeros: columns added to fill up the last chunk
+    return (tensor(np.zeros(shape, np.float32), machine, placement),)  # zeros fill up the last chunk
 
 
 def merged(o: Tensor, spec: DecodeSpec) -> np.ndarray:

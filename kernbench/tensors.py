@@ -30,6 +30,11 @@ class Tensor:
     def __init__(
         self, shape: tuple[int, ...], dtype: DType, machine: Machine, placement: Placement, array: np.ndarray | None
     ) -> None:
+        if dtype.is_packed:
+            raise InputError(
+                f"{dtype} is packed two a byte, and a tensor is made of whole bytes: place kernbench.pack(array), "
+                "which is u8, and read it with tl.unpack"
+            )
         self.shape = shape
         self.dtype = dtype
         self.machine_signature = machine.signature
@@ -91,7 +96,8 @@ def tensor(array: Any, machine: Machine, placement: Placement | None = None) -> 
     Parameters
     ----------
     array
-        float16, bfloat16, float32, integer or bool; its type is the tensor's dtype. It is copied.
+        float16, bfloat16, float32, an ``ml_dtypes`` float of 8 bits, integer or bool; its type is the tensor's dtype.
+        It is copied. Formats of 4 bits go through :func:`~kernbench.pack`.
     placement
         :func:`~kernbench.replicated` (the default), :func:`~kernbench.split` or :func:`~kernbench.on`.
 

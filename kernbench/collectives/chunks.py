@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any, Literal
 
-from kernbench.collectives.grids import Combine, Line, Partial, exchange, grid_of, inside_out
+from kernbench.collectives.grids import Combine, Line, Partial, exchange, grid_of, inside_out, programs_over
 from kernbench.collectives.ring import Ring
 from kernbench.errors import KernelError, nearest
 from kernbench.tl import Language, Tile
@@ -98,9 +98,18 @@ def all_reduce_chunks(
 ) -> list[Partial]:
     """Combine the programs' chunks with the same number; every program gets all. See :func:`reduce_scatter`.
 
-    Each program sends 2 (N - 1) / N of the value, the least that is possible.
+    With no ring folded, the programs send 2 (N - 1) / N of the value each, the least that is possible. Scratch that the
+    first half needs is free again for the second.
     """
-    return all_gather(reduce_scatter(chunks, combine, levels, form, tl=tl), levels, form, tl=tl)
+    _check(form, tl)
+    _check_count(chunks, inside_out(levels, tl), tl)
+    if len(chunks) == 1:
+        return list(chunks)
+    own = tuple(tl.empty(tile.shape, tile.dtype) for tile in chunks[0])
+    with tl.scratch_scope():
+        for tile, found in zip(own, reduce_scatter(chunks, combine, levels, form, tl=tl), strict=True):
+            tl.copy_to(tile, found)
+    return all_gather(own, levels, form, tl=tl)
 
 
 def _check(form: str, tl: Language) -> None:
@@ -109,9 +118,7 @@ def _check(form: str, tl: Language) -> None:
 
 
 def _check_count(chunks: Sequence[Partial], levels: list[str], tl: Language) -> None:
-    n = 1
-    for level in levels:
-        n *= grid_of(level, tl).count
+    n = programs_over(levels, tl=tl)
     if len(chunks) != n:
         raise tl.error(KernelError, f"reduce_scatter over {n} programs needs {n} chunks, not {len(chunks)}")
 

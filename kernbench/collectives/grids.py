@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from kernbench.dtypes import DType
 from kernbench.errors import KernelError, nearest
 from kernbench.tl import LaneInt, Language, Tile
 
@@ -15,6 +17,14 @@ Partial = tuple[Tile, ...]
 """Tiles that are passed on together."""
 Combine = Callable[[Partial, Partial], Partial]
 """Function of two partial results that returns their combination; it must not mind the order."""
+
+
+class Like(NamedTuple):
+    """What a tile that is still to come will be: stands for it where only that is asked for."""
+
+    shape: tuple[int, ...]
+    dtype: DType | str
+
 
 LEVELS = {"pe": (0, "intra_"), "cube": (1, ""), "sip": (2, "sip_")}
 """Levels from the inside out: the axis of ``tl.program_id`` and the prefix of the channel directions."""
@@ -78,6 +88,24 @@ def inside_out(levels: Collection[str], tl: Language) -> list[str]:
     return [level for level in LEVELS if level in levels]
 
 
+def programs_over(levels: Collection[str], *, tl: Language) -> int:
+    """Number of programs over some levels."""
+    return math.prod(tl.num_programs(LEVELS[level][0]) for level in inside_out(levels, tl))
+
+
+def rank_over(levels: Collection[str], instead: Mapping[str, int] | None = None, *, tl: Language) -> Any:
+    """Place of this program among those over some levels, the outermost level the slowest: its part of ``kb.split``.
+
+    ``instead`` gives indices to take at some levels in place of this program's own.
+    """
+    rank: Any = 0
+    for level in reversed(inside_out(levels, tl)):
+        axis = LEVELS[level][0]
+        own = tl.program_id(axis) if instead is None or level not in instead else instead[level]
+        rank = rank * tl.num_programs(axis) + own
+    return rank
+
+
 def is_first(levels: Collection[str], tl: Language) -> bool:
     """Whether this program has index 0 at each of the levels. Programs that differ in this part ways."""
     return all(tl.program_id(LEVELS[level][0]) == 0 for level in levels)
@@ -88,12 +116,12 @@ def look_up(table: np.ndarray, index: LaneInt) -> LaneInt:
     return LaneInt(index.group, index.group.combine(np.take, table, index.values))
 
 
-def receive(source: str, like: Tile, tl: Language) -> Tile:
+def receive(source: str, like: Tile | Like, tl: Language) -> Tile:
     """Receive a tile of the shape and format of ``like``."""
     return tl.recv(dir=source, shape=like.shape, dtype=like.dtype)
 
 
-def forward(source: str, toward: str, like: Partial, tl: Language) -> None:
+def forward(source: str, toward: str, like: Sequence[Tile | Like], tl: Language) -> None:
     """Pass on tiles that are meant for others, holding two at a time."""
     for tile in like:
         with tl.scratch_scope(buffers=2):

@@ -8,14 +8,25 @@ message a step in each direction. Ring order is not index order: use :attr:`Ring
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernbench.collectives.grids import Partial, forward, grid_of, look_up, receive
+from kernbench.collectives.grids import (
+    LEVELS,
+    Like,
+    Partial,
+    forward,
+    grid_of,
+    inside_out,
+    look_up,
+    programs_over,
+    receive,
+)
+from kernbench.errors import KernelError
 from kernbench.tl import LaneInt, Language, Tile
 
 
@@ -82,7 +93,7 @@ class Ring:
         for tile in tiles:
             self._tl.send(dir=self._prefix + self._role().to, src=tile)
 
-    def take(self, like: Sequence[Tile]) -> Partial:
+    def take(self, like: Sequence[Tile | Like]) -> Partial:
         """Receive what the program before has posted: as many tiles, of the shapes and formats of ``like``."""
         role = self._role()
         taken = []
@@ -99,6 +110,55 @@ class Ring:
     def _role(self) -> Role:
         """Programs whose directions differ part ways here."""
         return self._route.roles[int(look_up(self._route.role, self._index))]
+
+
+class Rings:
+    """A way past all programs over several levels: round the innermost ring, one step on the next, and so on.
+
+    What every program sends at each of the ``count - 1`` steps comes past every program once.
+    """
+
+    def __init__(self, levels: Collection[str], tl: Language) -> None:
+        self._tl = tl
+        self._levels = inside_out(levels, tl)
+        self._rings = {level: Ring(level, tl) for level in self._levels if grid_of(level, tl).count > 1}
+        self._shifts = dict.fromkeys(self._rings, 0)
+        self._taking: Ring | None = None
+        self.count = programs_over(levels, tl=tl)
+        """Programs over the levels."""
+
+    @property
+    def owner(self) -> Any:
+        """Rank, as of :func:`~kernbench.collectives.rank_over`, of the program whose tiles this one holds."""
+        places = {level: ring.ahead(-self._shifts[level]) for level, ring in self._rings.items()}
+        rank: Any = 0
+        for level in reversed(self._levels):
+            rank = rank * self._tl.num_programs(LEVELS[level][0]) + places.get(level, 0)
+        return rank
+
+    def post(self, tiles: Partial) -> None:
+        """Send tiles on, as :meth:`Ring.post`; from now on this program counts as holding the next ones."""
+        self._taking = self._go_on()
+        self._taking.post(tiles)
+
+    def take(self, like: Sequence[Tile | Like]) -> Partial:
+        """Receive the next tiles, as :meth:`Ring.take`."""
+        assert self._taking is not None, "post before you take"
+        return self._taking.take(like)
+
+    def shift(self, tiles: Partial) -> Partial:
+        """Send tiles on and return the next ones, as :meth:`Ring.shift`."""
+        return self._go_on().shift(tiles)
+
+    def _go_on(self) -> Ring:
+        step = sum(self._shifts.values()) + 1
+        stride = 1
+        for level, ring in self._rings.items():
+            stride *= ring.count
+            if step % stride:
+                self._shifts[level] += 1
+                return ring
+        raise self._tl.error(KernelError, f"after {self.count - 1} steps every tile has been at every program")
 
 
 @lru_cache(maxsize=64)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
-from kernbench.collectives.grids import LEVELS, Combine, Grid, Partial, grid_of, inside_out, is_first, receive
+from kernbench.collectives.grids import LEVELS, Combine, Grid, Like, Partial, grid_of, inside_out, is_first, receive
 from kernbench.collectives.lines import butterfly, chain, tree
 from kernbench.errors import KernelError, nearest
 from kernbench.tl import Language, Tile
@@ -64,7 +64,8 @@ def all_reduce(partial: Partial, combine: Combine, levels: Collection[str], *, t
     """Combine every program's partial result; every program gets the whole, equal to the last bit.
 
     The form for small results: a tree over the inner levels, a butterfly between the programs with index 0 there over
-    the outermost one, and a broadcast back. For large ones see :func:`~kernbench.collectives.all_reduce_chunks`.
+    the outermost one (of those with more than one program), and a broadcast back. For large results see
+    :func:`~kernbench.collectives.all_reduce_chunks`.
 
     Parameters
     ----------
@@ -76,7 +77,7 @@ def all_reduce(partial: Partial, combine: Combine, levels: Collection[str], *, t
     Messages for each tile: those of ``tree`` over the inner levels and of ``butterfly`` over the outermost one, and
     one for each program that is not first at the inner levels.
     """
-    ordered = inside_out(levels, tl)
+    ordered = [level for level in inside_out(levels, tl) if grid_of(level, tl).count > 1]
     if not ordered:
         return partial
     inner = ordered[:-1]
@@ -87,7 +88,7 @@ def all_reduce(partial: Partial, combine: Combine, levels: Collection[str], *, t
     return broadcast(whole, partial, inner, tl=tl)
 
 
-def broadcast(source: Partial | None, like: Partial, levels: Collection[str], *, tl: Language) -> Partial:
+def broadcast(source: Partial | None, like: Sequence[Tile | Like], levels: Collection[str], *, tl: Language) -> Partial:
     """Give every program the tiles of the one with index 0 at each of ``levels``.
 
     The outermost level goes first; at each level, the first column passes them southward and every row eastward. Tiles
@@ -98,7 +99,7 @@ def broadcast(source: Partial | None, like: Partial, levels: Collection[str], *,
     source
         The tiles, at the program that has them; ignored elsewhere.
     like
-        Tiles of the same shapes and formats, at every program.
+        Tiles of the same shapes and formats, or :class:`~kernbench.collectives.Like` for each, at every program.
     levels
         Levels to pass them over.
 
@@ -112,7 +113,7 @@ def broadcast(source: Partial | None, like: Partial, levels: Collection[str], *,
     return tuple(_pass_on(source[k] if source else None, tile, grids, tl) for k, tile in enumerate(like))
 
 
-def _pass_on(tile: Tile | None, like: Tile, grids: list[Grid], tl: Language) -> Tile:
+def _pass_on(tile: Tile | None, like: Tile | Like, grids: list[Grid], tl: Language) -> Tile:
     """Receive one tile at the outermost level at which this program does not stand first, and pass it on from there."""
     inner = [level for level in LEVELS if LEVELS[level][0] in [grid.axis for grid in grids]]
     for grid in grids:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.dtypes import DTYPES, DType
+from kernbench.errors import KernelError
 from kernbench.execute.rounding import round_to
 from kernbench.execute.values import FLOAT32, Batch, Value, held, is_exact, settle
 from kernbench.record.trace import Command, Ref
@@ -162,6 +163,37 @@ def _arange(batch: Batch, command: Command, shape: Shape, dtype: DType) -> Value
     return Value.of_stack(np.repeat(row[None], len(batch), axis=0))
 
 
+def _lookup(batch: Batch, command: Command, shape: Shape, dtype: DType) -> Value:
+    """Take, for each index, the element of a table."""
+    table, index = (batch.operand(source, len(source.shape)) for source in command.srcs)
+    flat = index.reshape(len(batch), -1).astype(np.int64)
+    outside = (flat < 0) | (flat >= table.shape[1])
+    if outside.any():
+        pe = int(batch.pes[np.flatnonzero(outside.any(axis=1))[0]])
+        raise KernelError(
+            f"lookup: index {int(flat[outside][0])} is outside a table of {table.shape[1]} on PE {pe}; integers keep "
+            "their format, so add an offset to an i8 or i4 tile only after tl.cast(index, 'i32')"
+        )
+    return Value.of_stack(np.take_along_axis(table, flat, axis=1).reshape(len(batch), *shape))
+
+
+def _hadamard(batch: Batch, command: Command, shape: Shape, dtype: DType) -> Value:
+    """Walsh-Hadamard transform in natural order: in float32, strides 1, 2, 4, ..., rounded once at the end."""
+    (source,) = command.srcs
+    _, n, inner = _fold(source.shape, command.attrs["axis"])
+    values = np.array(batch.operand(source, len(source.shape)), np.float32).reshape(-1, n, inner)
+    stride = 1
+    while stride < n:
+        pairs = values.reshape(-1, n // (2 * stride), 2, stride, inner)
+        first, second = pairs[:, :, 0].copy(), pairs[:, :, 1].copy()
+        np.add(first, second, out=pairs[:, :, 0])
+        np.subtract(first, second, out=pairs[:, :, 1])
+        stride *= 2
+    if command.attrs["normalize"]:
+        values *= np.float32(n**-0.5)
+    return Value.of_stack(settle(values.reshape(len(batch), *shape), dtype))
+
+
 _LEAST = {"float": -np.inf, "int": -np.inf, "bool": 0.0}
 _LARGEST = {"float": np.inf, "int": np.inf, "bool": 1.0}
 _NOTHING = {"float": 0.0, "int": 0.0, "bool": 0.0}
@@ -193,4 +225,6 @@ _OPERATIONS: dict[str, Operation] = {
     "sum": _reduce(np.add, _NOTHING),
     "trans": _transpose,
     "arange": _arange,
+    "lookup": _lookup,
+    "hadamard": _hadamard,
 }

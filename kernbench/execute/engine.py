@@ -147,7 +147,7 @@ class _Scheduler:
         """Put each lane's tile into its channel."""
         (source,) = command.srcs
         assert isinstance(source, Ref)
-        dtype = batch.cls.tiles[source.tile].dtype
+        dtype = source.dtype or batch.cls.tiles[source.tile].dtype
         for pe, array in zip(batch.pes, batch.lanes_of(source), strict=True):
             channel = (int(pe), command.direction)
             self.wake(self.channels.put(channel, Message(array, dtype)))

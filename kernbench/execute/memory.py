@@ -11,6 +11,7 @@ from kernbench.dtypes import DTYPES, DType
 from kernbench.errors import InputError, KernelError
 from kernbench.execute.rounding import round_to
 from kernbench.execute.values import Batch, Value, held, is_exact, settle
+from kernbench.packing import from_bytes, to_bytes
 from kernbench.record.trace import Access, Command, Lane, Trace
 
 
@@ -128,8 +129,5 @@ def _filled(lanes: Sequence[np.ndarray], access: Access, dtype: DType) -> np.nda
 
 def _bitcast(values: np.ndarray, source: DType, target: DType) -> np.ndarray:
     """Read the bytes that ``values`` have in memory as numbers of another format."""
-    raw = values.astype(source.external).view(np.uint8)
-    raw = raw[: len(raw) // target.nbytes * target.nbytes]
-    if target.kind == "bool":
-        return np.not_equal(raw, 0)
-    return raw.view(target.external).astype(target.held_as)
+    raw = to_bytes(values, source)
+    return from_bytes(raw[: len(raw) // target.nbytes * target.nbytes], target)

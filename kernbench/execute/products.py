@@ -16,6 +16,8 @@ Lanes = Sequence[np.ndarray] | np.ndarray
 
 def dot(batch: Batch, command: Command) -> Value:
     """Execute ``a @ b`` or ``a @ b + acc``: floats accumulate in float32, integers exactly in 32 bits."""
+    if command.name == "dot_scaled":
+        return _dot_scaled(batch, command)
     info = batch.cls.tiles[command.dst[0]]
     dtype = DTYPES[info.dtype]
     a, b = (batch.lanes_of(source) for source in command.srcs[:2])
@@ -51,6 +53,43 @@ def _multiply_integers(a: Lanes, b: Lanes) -> np.ndarray:
     wide = np.float64 if narrow else np.int64
     products = [np.matmul(left.astype(wide), right.astype(wide)) for left, right in zip(a, b, strict=True)]
     return np.stack(products).astype(np.int64)
+
+
+def _dot_scaled(batch: Batch, command: Command) -> Value:
+    """Execute a product with one scale for each block of k.
+
+    Each block's product is a float32 number; it is scaled (the two scales multiply exactly), rounded to float32 and
+    added to the sum of the blocks before it.
+    """
+    info = batch.cls.tiles[command.dst[0]]
+    dtype, attrs = DTYPES[info.dtype], command.attrs
+    a, b = (batch.lanes_of(source) for source in command.srcs[:2])
+    nothing = [None] * len(batch)
+    a_scales, b_scales = (
+        nothing if where is None else batch.lanes_of(command.srcs[where])
+        for where in (attrs["a_scale"], attrs["b_scale"])
+    )
+    out = np.zeros((len(batch), *info.shape), np.float32)
+    for left, right, a_scale, b_scale, target in zip(a, b, a_scales, b_scales, out, strict=True):
+        _add_blocks(held(left, FLOAT32), held(right, FLOAT32), a_scale, b_scale, attrs["block"], target)
+    if attrs["acc"] is not None:
+        out += held(batch.operand(command.srcs[attrs["acc"]], len(info.shape)), FLOAT32)
+    return Value.of_stack(settle(out, dtype))
+
+
+def _add_blocks(
+    a: np.ndarray, b: np.ndarray, a_scale: np.ndarray | None, b_scale: np.ndarray | None, block: int, out: np.ndarray
+) -> None:
+    part = np.empty_like(out)
+    for i, start in enumerate(range(0, a.shape[-1], block)):
+        _matmul(a[..., start : start + block], b[..., start : start + block, :], part)
+        scaled: np.ndarray = part
+        # float64: neither the product of two E8M0 scales nor what it scales leaves its range on the way
+        if a_scale is not None:
+            scaled = scaled * a_scale[..., :, i, None].astype(np.float64)
+        if b_scale is not None:
+            scaled = scaled * b_scale[..., None, :, i].astype(np.float64)
+        out += scaled.astype(np.float32)
 
 
 def composite(batch: Batch, command: Command, memory: Memory) -> list[Value]:

@@ -3,11 +3,20 @@
 A value of ``f16`` or ``bf16`` is held as a float32 number that the narrower format could represent too.
 Arithmetic is done in float32, and its result is moved to the nearest such number, ties to even, with the
 narrow format's own overflow, subnormals and NaN. To add a format, add a row to ``ROUNDERS``.
+
+Formats of 8 and 4 bits *saturate*: what is larger than the largest number, infinity too, becomes that number (the
+saturating mode of OCP's OFP8, of conversion instructions with ``satfinite`` or a clamp bit, and of PyTorch's
+casts). NaN stays NaN, also for ``fp4e2m1``, which has none: machines differ in what they make of it, so it stays
+visible.
+``e8m0`` holds powers of two only: the nearest one, halves up; numbers that it cannot scale by (zero, negatives,
+infinity, 1.5 * 2**127 and more) are NaN.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +40,41 @@ def _bf16(source: np.ndarray, target: np.ndarray) -> None:
     rounding_kernels.bf16(source, target)
 
 
-ROUNDERS: dict[str, Rounder | None] = {"f32": None, "f16": _f16, "bf16": _bf16}
+def _narrow(name: str) -> Rounder:
+    """Make the rounder of a small float out of its own figures."""
+
+    @cache
+    def figures() -> tuple[Any, ...]:
+        import ml_dtypes
+
+        external = to_dtype(name).external
+        info: Any = ml_dtypes.finfo(external)  # type: ignore[no-untyped-call]
+        shift = 23 - info.nmant
+        largest, normal = (np.float32(x).view(np.uint32) for x in (info.max, info.smallest_normal))
+        magic = np.float32(info.smallest_subnormal) * np.float32(2**23)  # its last place is the subnormals' spacing
+        signed_zero = bool(np.signbit(np.float32(-0.0).astype(external).astype(np.float32)))
+        return np.uint32(shift), largest, normal, magic, np.uint32(signed_zero)
+
+    def rounder(source: np.ndarray, target: np.ndarray) -> None:
+        from kernbench.execute import rounding_kernels
+
+        rounding_kernels.saturating(source, target, *figures())
+
+    return rounder
+
+
+def _e8m0(source: np.ndarray, target: np.ndarray) -> None:
+    external = to_dtype("e8m0").external
+    np.copyto(target, source.astype(external).astype(np.float32))
+
+
+ROUNDERS: dict[str, Rounder | None] = {
+    "f32": None,
+    "f16": _f16,
+    "bf16": _bf16,
+    **{name: _narrow(name) for name in ("fp8e4m3", "fp8e4m3fnuz", "fp8e5m2", "fp4e2m1")},
+    "e8m0": _e8m0,
+}
 """The rounding function of each float format; None where float32 itself is the grid."""
 
 

@@ -82,15 +82,46 @@ def _bf16_in_place(values: Any) -> None:
         values[i] = _to_bf16(values[i])
 
 
-def _loop(between: Callable[..., None], in_place: Callable[..., None]) -> Callable[[np.ndarray, np.ndarray], None]:
-    def rounded(source: np.ndarray, target: np.ndarray) -> None:
+@njit(inline="always")
+def _to_saturating(
+    value: np.float32, shift: np.uint32, largest: np.uint32, normal: np.uint32, magic: np.float32, signed: np.uint32
+) -> np.float32:
+    bits = np.float32(value).view(np.uint32)
+    size = bits & _ALL_BUT_SIGN
+    half = np.uint32(np.uint32(_ONE << np.uint32(shift - _ONE)) - _ONE)
+    near = _nearest(size, shift, half, np.uint32(~np.uint32(np.uint32(_ONE << shift) - _ONE)))
+    magnitude = np.uint32(size).view(np.float32)
+    subnormal = np.float32(np.float32(magnitude + magic) - magic).view(np.uint32)
+    near = subnormal if size < normal else near
+    near = largest if near > largest else near
+    near = np.uint32(size | _QUIET) if size > _INFINITY else near
+    sign = bits & _SIGN
+    sign = np.uint32(0) if near == np.uint32(0) and signed == np.uint32(0) else sign
+    return np.uint32(np.uint32(near) | sign).view(np.float32)
+
+
+@njit(cache=True)
+def _saturating_between(source: Any, target: Any, shift: Any, largest: Any, normal: Any, magic: Any, sign: Any) -> None:
+    for i in range(source.size):
+        target[i] = _to_saturating(source[i], shift, largest, normal, magic, sign)
+
+
+@njit(cache=True)
+def _saturating_in_place(values: Any, shift: Any, largest: Any, normal: Any, magic: Any, sign: Any) -> None:
+    for i in range(values.size):
+        values[i] = _to_saturating(values[i], shift, largest, normal, magic, sign)
+
+
+def _loop(between: Callable[..., None], in_place: Callable[..., None]) -> Callable[..., None]:
+    def rounded(source: np.ndarray, target: np.ndarray, *figures: Any) -> None:
         if source.ctypes.data == target.ctypes.data:
-            in_place(target)
+            in_place(target, *figures)
         else:
-            between(source, target)
+            between(source, target, *figures)
 
     return rounded
 
 
 f16 = _loop(_f16_between, _f16_in_place)
 bf16 = _loop(_bf16_between, _bf16_in_place)
+saturating = _loop(_saturating_between, _saturating_in_place)

@@ -14,9 +14,11 @@ import numpy as np
 
 from kernbench.dtypes import DTYPES, DType
 from kernbench.execute.rounding import round_to
+from kernbench.packing import from_bytes, to_bytes
 from kernbench.record.trace import Lane, PEClass, Ref
 
 FLOAT32 = DTYPES["f32"]
+INT4 = DTYPES["i4"]
 
 
 class Value:
@@ -102,8 +104,19 @@ class Batch:
         return self.tiles[ref.tile]
 
     def lanes_of(self, ref: Ref) -> Sequence[np.ndarray] | np.ndarray:
-        """Return a tile's array of each lane, in the shape that the command sees it in."""
+        """Return a tile's array of each lane, in the shape and format that the command sees it in."""
+        if ref.dtype is not None:
+            return self._reading(ref)
         return self.value(ref).lanes(ref.shape)
+
+    def _reading(self, ref: Ref) -> np.ndarray:
+        """Return a tile's bytes, read as another format."""
+        info = self.cls.tiles[ref.tile]
+        assert ref.dtype is not None
+        values = self.value(ref).stack(info.shape).reshape(len(self), -1)
+        count = int(np.prod(ref.shape))
+        read = from_bytes(to_bytes(values, DTYPES[info.dtype]), DTYPES[ref.dtype])[:, :count]
+        return np.ascontiguousarray(read).reshape(len(self), *ref.shape)
 
     def integers(self, lane: Lane) -> np.ndarray:
         """Return the integer that a lane field stands for in each lane, int64[lanes]."""
@@ -113,7 +126,8 @@ class Batch:
     def operand(self, source: Ref | Lane | float, rank: int) -> np.ndarray:
         """Return an operand as an array whose first axis counts the lanes and that broadcasts to ``rank`` more axes."""
         if isinstance(source, Ref):
-            stack = self.value(source).stack(source.shape)
+            seen = self._reading(source) if source.dtype is not None else None
+            stack = self.value(source).stack(source.shape) if seen is None else seen
             return stack.reshape(len(stack), *(1,) * (rank - len(source.shape)), *source.shape)
         if isinstance(source, Lane):
             return self.integers(source).reshape(-1, *(1,) * rank)
@@ -121,7 +135,9 @@ class Batch:
 
     def dtype_of(self, source: Ref | Lane | float) -> DType | None:
         """Return the format of an operand that is a tile, else None."""
-        return DTYPES[self.cls.tiles[source.tile].dtype] if isinstance(source, Ref) else None
+        if not isinstance(source, Ref):
+            return None
+        return DTYPES[source.dtype or self.cls.tiles[source.tile].dtype]
 
 
 def held(array: np.ndarray, dtype: DType) -> np.ndarray:
@@ -131,18 +147,25 @@ def held(array: np.ndarray, dtype: DType) -> np.ndarray:
     becomes 0, as GPUs do, so that the result does not depend on the host. Integers wrap.
     """
     if dtype.kind == "int" and array.dtype.kind == "f":
-        return _truncated(array, np.iinfo(dtype.held_as))
-    return array.astype(dtype.held_as, copy=False)
+        return _truncated(array, dtype)
+    values = array.astype(dtype.held_as, copy=False)
+    return _wrapped(values) if dtype is INT4 and array.dtype.kind != "f" else values
 
 
-def _truncated(array: np.ndarray, limits: np.iinfo) -> np.ndarray:
-    result = np.zeros(array.shape, limits.dtype)
+def _wrapped(values: np.ndarray) -> np.ndarray:
+    """Keep the low four bits of int8 numbers, as signed ones."""
+    return ((values & 15) ^ 8) - 8
+
+
+def _truncated(array: np.ndarray, dtype: DType) -> np.ndarray:
+    smallest, largest = dtype.limits
+    result = np.zeros(array.shape, dtype.held_as)
     whole = np.trunc(array.astype(np.float64))  # float64 holds every float32 and every bound up to 32 bits
-    low, high = float(limits.min), float(limits.max)  # 2**63 - 1 becomes 2**63: nothing below it is cut off
+    low, high = float(smallest), float(largest)  # 2**63 - 1 becomes 2**63: nothing below it is cut off
     inside = (whole >= low) & (whole < high)
-    np.copyto(result, whole.astype(limits.dtype), where=inside)
-    result[whole >= high] = limits.max
-    result[whole < low] = limits.min
+    np.copyto(result, whole.astype(dtype.held_as), where=inside)
+    result[whole >= high] = largest
+    result[whole < low] = smallest
     return result
 
 
@@ -152,5 +175,7 @@ def is_exact(source: DType | None, target: DType) -> bool:
 
 
 def settle(array: np.ndarray, dtype: DType) -> np.ndarray:
-    """Move freshly computed numbers, in place, to the grid of ``dtype``; integers are on it already."""
+    """Move freshly computed numbers, in place, to the grid of ``dtype``; integers that fill their type are on it."""
+    if dtype is INT4:
+        array[...] = _wrapped(array)
     return round_to(array, dtype, out=array) if dtype.kind == "float" and dtype is not FLOAT32 else array

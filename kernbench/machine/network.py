@@ -124,6 +124,12 @@ class Network:
             f"{self._place(link, a)} -> {self._place(link, b)}" for link, (a, b) in enumerate(self.link_ends.tolist())
         ]
 
+    def memory_names(self) -> list[str]:
+        """Return the name of the place that owns each memory, as ``sip0.cube1``, or ``sip0`` if SIPs own them."""
+        if self.n_memories == self.n_nodes:
+            return [str(Place(*divmod(memory, self.cubes_per_sip))) for memory in range(self.n_memories)]
+        return [str(Place(memory)) for memory in range(self.n_memories)]
+
     def _place(self, link: int, end: int) -> Place:
         if link < self.n_sip_links:
             return Place(end)

@@ -30,7 +30,7 @@ MATRIX_DTYPES = ("f16", "bf16", "f32", "i8", "fp8e4m3", "fp8e5m2", "fp4e2m1", "i
 VECTOR_OPS = (
     "default", "copy", "fill", "cast", "add", "subtract", "multiply", "divide", "maximum", "minimum", "where",
     "compare", "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "abs", "negate", "max", "min", "sum", "trans",
-    "broadcast", "arange", "logical",
+    "broadcast", "arange", "logical", "lookup", "hadamard",
 )  # fmt: skip
 PLACE = r"sip\d{1,6}(\.cube\d{1,6}(\.pe\d{1,6})?)?"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
@@ -231,7 +232,7 @@ class Recorder:
         needs: dict[int, int] = {}
         tile = self._new_tile(shape, kind, len(self._commands), ("recv", direction), needs)
         attrs = {"shape": shape, "dtype": kind.name}
-        nbytes = kind.nbytes * int(np.prod(shape, dtype=np.int64))
+        nbytes = kind.size_of(math.prod(shape))
         return self._append("recv", DIRECTIONS[direction], (tile,), (), attrs, None, direction, nbytes, (), needs)
 
     # ------------------------------------------------------------------ scratch
@@ -261,6 +262,10 @@ class Recorder:
                 f"\n  freed by the scope at {self._lines[tile.buffer.freed_at]}"
                 "\n  carry the value out with tl.copy_to(tile made outside, tile), or use it inside",
             )
+
+    def dtype_of(self, tile: Tile) -> DType:
+        """Format in which the tile was made, whatever the handle reads its bytes as."""
+        return DTYPES[self._tiles[tile.index].dtype]
 
     def _handle(self, index: int) -> Tile:
         info = self._tiles[index]
@@ -303,7 +308,8 @@ class Recorder:
                 else:
                     needs[buffer.written_by] = OPERAND
                 buffer.readers[engine] = index
-                srcs.append(Ref(x.index, x.shape))
+                name = x.dtype.name
+                srcs.append(Ref(x.index, x.shape, None if self._tiles[x.index].dtype == name else name))
             else:
                 srcs.append(self._addresses.lane(x) if isinstance(x, LaneInt) else x)
         return tuple(srcs)
@@ -313,9 +319,7 @@ class Recorder:
             needs.setdefault(command, REUSE)
 
     def _new_tile(self, shape: tuple[int, ...], kind: DType, index: int, engine: object, needs: dict[int, int]) -> int:
-        nbytes = kind.nbytes
-        for n in shape:
-            nbytes *= n
+        nbytes = kind.size_of(math.prod(shape))
         found = self._scratch.allocate(nbytes, self._line)
         if found is None:
             raise self._overflow(shape, kind, nbytes)

@@ -40,7 +40,8 @@ class Engine(IntEnum):
 N_ENGINES = 4 + 2 * N_DIRECTIONS
 
 CostKey = tuple[Op, str, tuple[int, ...], str]
-"""(op, name of the operation, size of the arithmetic, format of the first operand or result)."""
+"""(op, name of the operation, size of the arithmetic, format). The format is that of a vector operation's result; of a
+product's two operands, joined by a comma where they differ."""
 
 
 @dataclass(frozen=True)
@@ -132,10 +133,19 @@ def _cost(command: Command, tiles: tuple[TileInfo, ...], keys: dict[CostKey, int
     if command.op == "vector":
         kind = tiles[command.dst[0]].dtype
     else:
-        kind = tiles[command.srcs[0].tile].dtype
+        kind = _formats(command, tiles)
         if command.op == "composite":
             name = ",".join(step[0] for step in command.attrs["epilogue"])
     return keys.setdefault((_op(command), name, command.work, kind), len(keys))
+
+
+def _formats(command: Command, tiles: tuple[TileInfo, ...]) -> str:
+    """Formats of the two factors of a product."""
+    factors = command.srcs[: 1 if command.access else 2]
+    kinds = [source.dtype or tiles[source.tile].dtype for source in factors]
+    if command.access:
+        kinds.append(command.access.dtype)
+    return ",".join(dict.fromkeys(kinds))
 
 
 def _flops(command: Command) -> int:

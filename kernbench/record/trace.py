@@ -38,6 +38,8 @@ class Ref(NamedTuple):
     tile: int
     """Index into :attr:`PEClass.tiles`."""
     shape: tuple[int, ...]
+    dtype: str | None = None
+    """Format that its bytes are read as, if not its own (``tl.bitcast``, ``tl.unpack``, ``tl.pack``)."""
 
 
 class TileInfo(NamedTuple):
@@ -86,6 +88,7 @@ class Command(NamedTuple):
     ``load``     ``load_scalar``         a control tensor's element; issue waits for it; no tile
     ``store``    ``store``               tile → ``access`` (cast to the tensor's dtype)
     ``dot``      ``dot``                 a, b[, acc] → tile
+    ``dot``      ``dot_scaled``          a, b[, scale of a][, scale of b][, acc] → tile; ``attrs``: see below
     ``vector``   name of the operation   operands → tile; ``attrs``: see below
     ``send``     direction               tile → message
     ``recv``     direction               message → tile
@@ -94,7 +97,9 @@ class Command(NamedTuple):
 
     Attributes of vector operations: ``axis`` of a reduction (None: the whole tile), ``axes`` of ``trans``,
     ``function`` of ``divide`` (true, floor, mod) and ``logical`` (and, or, xor, not, lshift, rshift), ``relation`` of
-    ``compare``, ``start`` and ``stop`` of ``arange``. A message's are its ``shape`` and ``dtype``.
+    ``compare``, ``start`` and ``stop`` of ``arange``, ``axis`` and ``normalize`` of ``hadamard``. Those of
+    ``dot_scaled``: ``block`` along k, and ``a_scale``, ``b_scale``, ``acc``: where they stand in ``srcs`` (or None). A
+    message's are its ``shape`` and ``dtype``.
     """
 
     op: str
@@ -111,8 +116,8 @@ class Command(NamedTuple):
     nbytes: int
     """Bytes moved: of the access, or of the message."""
     work: tuple[int, ...]
-    """Size of the arithmetic: ``(elements,)`` for vector, ``(batch, m, n, k)`` for dot; for composite
-    ``(batch, m, n, k, chunks)``."""
+    """Size of the arithmetic: ``(elements,)`` or ``(elements, passes)`` for vector, ``(batch, m, n, k)`` for dot; for
+    composite ``(batch, m, n, k, chunks)``."""
     deps: tuple[tuple[int, int], ...]
     """Earlier commands of this PE that must have ended: ``(index, OPERAND or REUSE)``."""
     line: int

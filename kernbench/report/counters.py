@@ -10,9 +10,9 @@ from kernbench.machine.network import DIRECTIONS
 from kernbench.placement import ADDRESS_BITS
 from kernbench.record.stream import Engine
 from kernbench.record.trace import PEClass, Ref
-from kernbench.report.waits import commands_of, moments_of, partner_places
 from kernbench.simulate.program import Kind, Program
 from kernbench.simulate.timeline import Timeline
+from kernbench.simulate.waits import commands_of, moments_of, partner_places
 
 _IN_MEMORY = (Kind.LOAD, Kind.STORE, Kind.STREAM, Kind.SCALAR)
 
@@ -101,16 +101,8 @@ def requests_of(program: Program, ranks: np.ndarray) -> tuple[np.ndarray, np.nda
     return commands, columns[program.column[at]].T + program.offset[at]
 
 
-def memory_name(program: Program, memory: int) -> str:
-    """Return the name of the place that owns a memory, as ``sip0.cube1``."""
-    if program.machine.memory_scope == "sip":
-        return f"sip{memory}"
-    sip, cube = divmod(memory, program.machine.cubes_per_sip)
-    return f"sip{sip}.cube{cube}"
-
-
 def _memory_counter(timeline: Timeline, memory: int, places: np.ndarray) -> Counter:
-    name = f"requests at {memory_name(timeline.program, memory)}"
+    name = f"requests at {timeline.program.machine.network.memory_names()[memory]}"
     return _counter(name, False, timeline.start_ps[places], timeline.end_ps[places], np.ones(len(places), np.int64))
 
 

@@ -12,10 +12,10 @@ from kernbench.machine.network import DIRECTIONS
 from kernbench.placement import ADDRESS_BITS
 from kernbench.record.stream import Engine
 from kernbench.record.trace import Command, Lane, PEClass, Ref, Trace
-from kernbench.report.counters import memory_name, requests_of
-from kernbench.report.waits import Held, commands_of, moments_of, partner_places, waits_of
+from kernbench.report.counters import requests_of
 from kernbench.simulate.program import Kind, Program
 from kernbench.simulate.timeline import Timeline
+from kernbench.simulate.waits import Held, Waits, commands_of, moments_of, partner_places, waits_of_class
 
 Facts = dict[str, int | str]
 
@@ -85,13 +85,13 @@ def common_facts(trace: Trace, cls: PEClass, index: int) -> Facts:
 
 def _operand(cls: PEClass, source: Any) -> str:
     if isinstance(source, Ref):
-        return _tile(cls, source.tile, source.shape)
+        return _tile(cls, source.tile, source.shape, source.dtype)
     return "a number of each PE" if isinstance(source, Lane) else str(source)
 
 
-def _tile(cls: PEClass, tile: int, shape: tuple[int, ...]) -> str:
+def _tile(cls: PEClass, tile: int, shape: tuple[int, ...], dtype: str | None = None) -> str:
     info = cls.tiles[tile]
-    return f"{info.dtype} {_shape(shape)} at scratch {info.address:,}"
+    return f"{dtype or info.dtype} {_shape(shape)} at scratch {info.address:,}"
 
 
 def _shape(shape: tuple[int, ...]) -> str:
@@ -100,7 +100,8 @@ def _shape(shape: tuple[int, ...]) -> str:
 
 def _work(command: Command) -> str:
     if command.op == "vector":
-        return f"{command.work[0]:,} elements"
+        passes = f", {command.work[1]} passes" if len(command.work) > 1 else ""
+        return f"{command.work[0]:,} elements{passes}"
     names = ("batch", "m", "n", "k", "chunks")
     return ", ".join(f"{name} {size}" for name, size in zip(names, command.work, strict=False))
 
@@ -127,7 +128,8 @@ class ClassSlices:
         self._program = program = timeline.program
         self._ranks = ranks
         self._times = moments_of(timeline, ranks)
-        self._waits = waits_of(timeline, ranks)
+        self._waits = waits_of_class(timeline, ranks)
+        self._memories = program.machine.network.memory_names()
         commands, addresses = requests_of(program, ranks)
         self._addresses = dict(zip(commands.tolist(), addresses.T.tolist(), strict=True))
         self._partners = self._find_partners()
@@ -136,15 +138,21 @@ class ClassSlices:
         """Yield the slices of one command, PE by PE."""
         program = self._program
         issue, start, end = (t[:, index].tolist() for t in self._times)
-        waited, held, on = (w[:, index].tolist() for w in self._waits)
+        waits = Waits(*(column[:, index] for column in self._waits))
+        waited, held = (waits.issue_ps + waits.start_ps).tolist(), waits.held_before_start().tolist()
+        on = waits.on.tolist()
         addresses, partners = self._addresses.get(index), self._partners.get(index)
         for i, rank in enumerate(self._ranks.tolist()):
             facts: Facts = {"start_ps": start[i], "duration_ps": end[i] - start[i], "issue_ps": issue[i]}
             facts["waited_ps"], facts["waited_for"] = waited[i], Held(held[i]).name.lower()
             if on[i] >= 0:
                 facts["waited_for_command"] = on[i]
+            for name, wait in (("memory_wait_ps", waits.memory_ps), ("link_wait_ps", waits.link_ps)):
+                if wait[i]:
+                    facts[name] = int(wait[i])
+            facts["held_back_by"] = Held(waits.cause[i]).name.lower()
             if addresses is not None:
-                facts["memory"] = memory_name(program, addresses[i] >> ADDRESS_BITS)
+                facts["memory"] = self._memories[addresses[i] >> ADDRESS_BITS]
                 facts["address"] = addresses[i] & ((1 << ADDRESS_BITS) - 1)
             partner = None
             if partners is not None:

@@ -31,7 +31,7 @@ from kernbench.record.stream import N_DIRECTIONS, Op
 from kernbench.record.stream import Engine as EngineId
 from kernbench.simulate.fabric import Channel, Fabric, Parcel
 from kernbench.simulate.program import Program
-from kernbench.simulate.timeline import Timeline, stuck_error
+from kernbench.simulate.timeline import Hops, Timeline, stuck_error
 
 Progress = Callable[[int, int], None]
 
@@ -65,6 +65,7 @@ def run_simpy(program: Program, progress: Progress | None = None) -> Timeline:
         np.array(memory_busy, np.int64),
         np.array([link.busy_ps for link in fabric.links], np.int64),
         np.array([link.nbytes for link in fabric.links], np.int64),
+        log.hops(),
     )  # fmt: skip
 
 
@@ -84,6 +85,7 @@ class Log:
     def __init__(self, env: simpy.Environment, program: Program, progress: Progress | None) -> None:
         total = program.n_commands
         self.issue, self.start, self.end, self.served_at = (np.full(total, -1, np.int64) for _ in range(4))
+        self._hops: list[tuple[int, int, int]] = []
         self._env = env
         self._progress = progress
         self._done, self._total, self._step = 0, total, max(total // 100, 1)
@@ -100,6 +102,15 @@ class Log:
     def served(self, place: int) -> None:
         """Note that a memory or a link begins now with what a command moves."""
         self.served_at[place] = self._env.now
+
+    def carried(self, place: int, link: int) -> None:
+        """Note that a link begins now with what a load or store moves."""
+        self._hops.append((place, link, int(self._env.now)))
+
+    def hops(self) -> Hops:
+        """Return what links began with."""
+        place, link, begin = np.array(self._hops, np.int64).reshape(-1, 3).T
+        return Hops(place, link.astype(np.int32), begin)
 
     def ended(self, command: Command) -> None:
         """Note that a command ends now."""
@@ -239,11 +250,11 @@ class PE:
             address = int(lanes[program.lane[self._rank]] + stream.offset[index])
         needs = stream.dep_command[stream.dep_start[index] : stream.dep_start[index + 1]]
         place = int(program.out[self._rank]) + index
-        served = partial(self._log.served, place)
+        served, carried = partial(self._log.served, place), partial(self._log.carried, place)
         command = Command(
             op=Op(stream.op[index]),
             direction=int(stream.direction[index]),
-            parcel=Parcel((self.number << 32) + index, int(stream.nbytes[index]), served),
+            parcel=Parcel((self.number << 32) + index, int(stream.nbytes[index]), served, carried),
             address=address,
             duration_ps=int(program.duration[row]),
             body_ps=int(program.body[row]),

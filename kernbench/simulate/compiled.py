@@ -9,7 +9,7 @@ import numpy as np
 
 from kernbench.machine.network import OPPOSITE
 from kernbench.simulate.program import Kind, Program
-from kernbench.simulate.timeline import Timeline, stuck_error
+from kernbench.simulate.timeline import Hops, Timeline, stuck_error
 
 _SLICE = 200_000
 """Events between two looks at the clock and at Ctrl-C: some tens of milliseconds."""
@@ -28,11 +28,12 @@ def run_compiled(program: Program, progress: Callable[[int, int], None] | None =
     fixed: tuple[Any, ...] = (
         program.class_start, program.kind, program.duration, program.body, program.tail, program.nbytes,
         program.direction, program.message, program.column, program.offset,
-        program.wait_start, program.wait_on, program.wait_kind, program.slot_start, program.slot_on,
+        program.engines, program.wait_start, program.wait_on, program.wait_kind, program.slot_start, program.slot_on,
         program.sends, program.send_start, program.recvs, program.recv_start,
         program.pe, program.rank, program.class_of, program.lane, program.out,
         program.lane_values, program.lane_start, lanes,
         network.peer, network.link_of, OPPOSITE, figures.link_num, figures.link_den, figures.link_latency,
+        figures.message_latency,
         network.node_of_pe, network.memory_of_node, network.next_node, network.next_link, figures.route_latency,
         machine.cubes_per_sip, machine.memory_scope == "sip",
         memory.channels, memory.interleave, figures.channel_num, figures.channel_den, figures.memory_latency_ps,
@@ -40,6 +41,7 @@ def run_compiled(program: Program, progress: Callable[[int, int], None] | None =
     )  # fmt: skip
     total = expected_events(program)
     while True:
+        state.make_room()
         waiting = run(*fixed, *state.arrays(), _SLICE)
         if progress is not None:
             progress(min(int(state.counters[2]), total), total)
@@ -50,7 +52,7 @@ def run_compiled(program: Program, progress: Callable[[int, int], None] | None =
         raise stuck_error(program, state.pointer, state.held)
     return Timeline(
         program, "compiled", state.issue, state.start, state.end, state.served,
-        state.memory_busy, state.link_busy, state.link_bytes,
+        state.memory_busy, state.link_busy, state.link_bytes, state.hops(),
     )  # fmt: skip
 
 
@@ -84,8 +86,9 @@ class _State:
         engines = max((len(c.stream.by_engine) for c in program.trace.classes), default=1)
         longest = int(np.diff(program.class_start).max(initial=1))
         # A queue holds at most `queue_depth` commands that are issued and not started; one more is being tried.
-        self.window = np.zeros((ranks, min(engines * pe.queue_depth + 1, longest)), np.int32)
+        self.window = np.zeros((ranks, min(engines * program.figures.queue_depth + 1, longest)), np.int32)
         self.window_size = np.zeros(ranks, np.int64)
+        self.window_engines = np.zeros(ranks, np.int64)
         events = ranks * (pe.load.queues + pe.store.queues + 9)
         self.heap_time = np.zeros(events, np.int64)
         self.heap_key = np.zeros(events, np.int64)
@@ -93,16 +96,34 @@ class _State:
         self.event_node = np.zeros(events, np.int32)
         self.event_tail = np.zeros(events, np.int64)
         self.free_slots = np.arange(events, dtype=np.int32)
-        self.counters = np.array([0, events, 0], np.int64)
+        self.counters = np.array([0, events, 0, 0], np.int64)
         self.stack = np.zeros(ranks, np.int64)
         self.on_stack = np.zeros(ranks, np.bool_)
+        self.hop_place, self.hop_begin = np.empty(0, np.int64), np.empty(0, np.int64)
+        self.hop_link = np.empty(0, np.int32)
+
+    def make_room(self) -> None:
+        """See to it that hops can be noted: loads and stores on links are found only as they come."""
+        room = len(self.hop_place)
+        if self.counters[3] == room:
+            more = max(room, 1 << 10)
+            self.hop_place, self.hop_link, self.hop_begin = (
+                np.concatenate([column, np.empty(more, column.dtype)])
+                for column in (self.hop_place, self.hop_link, self.hop_begin)
+            )
+
+    def hops(self) -> Hops:
+        """Return the hops noted."""
+        n = self.counters[3]
+        return Hops(self.hop_place[:n].copy(), self.hop_link[:n].copy(), self.hop_begin[:n].copy())
 
     def arrays(self) -> tuple[np.ndarray, ...]:
         """In the order of the core's parameters."""
         return (
             self.memory_free, self.memory_busy, self.link_free, self.link_busy, self.link_bytes,
             self.issue, self.start, self.end, self.served,
-            self.pointer, self.next_issue, self.held, self.window, self.window_size,
+            self.pointer, self.next_issue, self.held, self.window, self.window_size, self.window_engines,
             self.heap_time, self.heap_key, self.heap_slot, self.event_node, self.event_tail,
             self.free_slots, self.counters, self.stack, self.on_stack,
+            self.hop_place, self.hop_link, self.hop_begin,
         )  # fmt: skip

@@ -21,7 +21,8 @@ _ENGINE_ORDER = 3
 _AT_MEMORY = -1
 _BITS = ADDRESS_BITS
 _COMMAND_BITS = 32
-_jit = nb.njit(cache=True, nogil=True)
+_1 = np.uintp(1)
+_jit = nb.njit(cache=True, nogil=True, error_model="numpy")
 
 
 @_jit
@@ -42,20 +43,27 @@ def _pop(heap_time, heap_key, heap_slot, size):
     """Take the first event out of a heap of ``size`` (which the caller counts down)."""
     last = size - 1
     time, key, slot = heap_time[last], heap_key[last], heap_slot[last]
-    i = 0
-    while True:
-        child = 2 * i + 1
-        if child >= last:
-            break
-        if child + 1 < last and (
-            heap_time[child + 1] < heap_time[child]
-            or (heap_time[child + 1] == heap_time[child] and heap_key[child + 1] < heap_key[child])
-        ):
-            child += 1
-        if time < heap_time[child] or (time == heap_time[child] and key <= heap_key[child]):
-            break
+    # The last one belongs near the bottom again: let the smaller child move up all the way, then it up a little.
+    i = np.uintp(0)
+    child = np.uintp(1)
+    bottom = np.uintp(max(last, 1) - 1)
+    while child < bottom:
+        right = child + _1
+        first, second = heap_time[child], heap_time[right]
+        if second < first or (second == first and heap_key[right] < heap_key[child]):
+            child = right
         heap_time[i], heap_key[i], heap_slot[i] = heap_time[child], heap_key[child], heap_slot[child]
         i = child
+        child = i + i + _1
+    if child == bottom and last > 0:
+        heap_time[i], heap_key[i], heap_slot[i] = heap_time[child], heap_key[child], heap_slot[child]
+        i = child
+    while i > 0:
+        parent = (i - _1) >> _1
+        if heap_time[parent] < time or (heap_time[parent] == time and heap_key[parent] <= key):
+            break
+        heap_time[i], heap_key[i], heap_slot[i] = heap_time[parent], heap_key[parent], heap_slot[parent]
+        i = parent
     heap_time[i], heap_key[i], heap_slot[i] = time, key, slot
 
 
@@ -99,30 +107,34 @@ def _serve_memory(address, nbytes, arrival, free, busy, channels, interleave, nu
 def run(
     # program, by command
     class_start, kind, duration, body, tail_ps, nbytes, direction, message, column, offset,
-    wait_start, wait_on, wait_kind, slot_start, slot_on,
+    engines, wait_start, wait_on, wait_kind, slot_start, slot_on,
     sends, send_start, recvs, recv_start,
     # program, by PE
     pe_of, rank_of, class_of, lane_of, out, lane_values, lane_start, lanes_in_class,
     # machine
-    peer, link_of, opposite, link_num, link_den, link_latency,
+    peer, link_of, opposite, link_num, link_den, link_latency, message_latency,
     node_of_pe, memory_of_node, next_node, next_link, route_latency, cubes_per_sip, memory_per_sip,
     channels, interleave, channel_num, channel_den, memory_latency, outstanding,
     issue_ps, depth,
     # state
     memory_free, memory_busy, link_free, link_busy, link_bytes,
     issue, start, end, served_at,
-    pointer, next_issue, held, window, window_size,
+    pointer, next_issue, held, window, window_size, window_engines,
     heap_time, heap_key, heap_slot, event_node, event_tail, free_slots, counters,
     stack, on_stack,
+    hop_place, hop_link, hop_begin,
     max_events,
 ):  # fmt: skip
     """Time a program, or go on with it for up to ``max_events`` events. Return the number of events still waiting.
 
-    ``counters`` holds [events in the heap, free event slots, events served]. ``pointer[r]`` is the next command that PE
-    r issues, ``next_issue[r]`` when it may, ``held[r]`` the command whose start or end issue waits for (-1: none).
-    ``window[r, :window_size[r]]`` are the commands that are issued but not started, in order.
+    It also returns when there is no room to note another hop of a load or store.
+
+    ``counters`` holds [events in the heap, free event slots, events served, hops noted]. ``pointer[r]`` is the next
+    command that PE r issues, ``next_issue[r]`` when it may, ``held[r]`` the command whose start or end issue waits for
+    (-1: none). ``window[r, :window_size[r]]`` are the commands that are issued but not started, in order, and
+    ``window_engines[r]`` has a bit for each engine that one of them occupies.
     """
-    heap_size, n_free, served = counters[0], counters[1], counters[2]
+    heap_size, n_free, served, n_hops = counters[0], counters[1], counters[2], counters[3]
     top = 0
     if served == 0 and heap_size == 0:
         for r in range(len(pe_of) - 1, -1, -1):
@@ -141,61 +153,71 @@ def run(
             pe, lane = pe_of[r], lane_of[r]
             kept, waiting = 0, window_size[r]
             w = 0
-            issuing = False
+            next_to_issue, ready, hold = pointer[r], next_issue[r], held[r]
+            in_window, left = window_engines[r], 0  # engines that the commands in the window occupy: before, and now
+            blocked = 0  # engines whose next command cannot start yet
             while True:
                 # next candidate: first the window, in order; then newly issued commands
                 if w < waiting:
+                    if blocked & in_window == in_window:  # so is all that follows
+                        left |= in_window
+                        for x in range(w, waiting if kept < w else w):
+                            window[r, kept + x - w] = window[r, x]
+                        kept += waiting - w
+                        w = waiting
+                        continue
                     i = window[r, w]
                     w += 1
                 else:
-                    if not issuing:
-                        issuing = True
-                    if held[r] >= 0:
-                        h = held[r]
-                        if kind[base + h] == _SCALAR:
-                            if end[at + h] < 0:
-                                break
-                            next_issue[r] = max(next_issue[r], end[at + h])
-                        else:
-                            if start[at + h] < 0:
-                                break
-                            next_issue[r] = max(next_issue[r], start[at + h])
-                        held[r] = -1
-                    i = pointer[r]
+                    if hold >= 0:
+                        h = np.uintp(at + hold)
+                        free = end[h] if kind[base + hold] == _SCALAR else start[h]
+                        if free < 0:
+                            break
+                        ready = max(ready, free)
+                        hold = -1
+                    i = next_to_issue
                     if i >= n:
                         break
-                    t = next_issue[r]
+                    t = ready
+                    g = np.uintp(base + i)
                     known = True
-                    for s in range(slot_start[base + i], slot_start[base + i + 1]):
-                        begun = start[at + slot_on[s]]
+                    for x in range(slot_start[g], slot_start[g + _1]):
+                        begun = start[np.uintp(at + slot_on[np.uintp(x)])]
                         if begun < 0:
                             known = False
                             break
                         t = max(t, begun)
                     if not known:
                         break
-                    k = kind[base + i]
-                    if (k == _SEND or k == _SEND_SHARED) and message[base + i] >= depth:
-                        d = direction[base + i]
+                    k = kind[g]
+                    if (k == _SEND or k == _SEND_SHARED) and message[g] >= depth:
+                        d = direction[g]
                         other = rank_of[peer[pe, d]]
-                        slot = recv_start[class_of[other] * 12 + opposite[d]] + message[base + i] - depth
+                        slot = recv_start[class_of[other] * 12 + opposite[d]] + message[g] - depth
                         taken = start[out[other] + recvs[slot]]
                         if taken < 0:
                             break
-                        t = max(t, taken + link_latency[link_of[pe, d]])
-                    issue[at + i] = t
-                    next_issue[r] = t + issue_ps
-                    pointer[r] = i + 1
+                        t = max(t, taken + message_latency[link_of[pe, d]])
+                    issue[np.uintp(at + i)] = t
+                    ready = t + issue_ps
+                    next_to_issue = i + 1
                     if k == _RECV or k == _SCALAR:
-                        held[r] = i
+                        hold = i
 
                 # try to start command i
-                g = base + i
+                g, p = np.uintp(base + i), np.uintp(at + i)
+                if engines[g] & blocked:
+                    left |= engines[g]
+                    window[r, kept] = i
+                    kept += 1
+                    continue
                 k = kind[g]
-                t = issue[at + i]
+                t = issue[p]
                 known = True
-                for x in range(wait_start[g], wait_start[g + 1]):
-                    j = at + wait_on[x]
+                for wait in range(wait_start[g], wait_start[g + _1]):
+                    x = np.uintp(wait)
+                    j = np.uintp(at + wait_on[x])
                     moment = start[j] if wait_kind[x] == _ENGINE_ORDER else end[j]
                     if moment < 0:
                         known = False
@@ -211,14 +233,16 @@ def run(
                     if left < 0:
                         known = False
                     else:
-                        t = max(t, left + link_latency[link_of[source, back]])
+                        t = max(t, left + message_latency[link_of[source, back]])
                 if not known:
+                    blocked |= engines[g]
+                    left |= engines[g]
                     window[r, kept] = i
                     kept += 1
                     continue
-                start[at + i] = t
+                start[p] = t
                 if k == _WORK:
-                    end[at + i] = t + duration[g]
+                    end[p] = t + duration[g]
                 elif k == _RECV or k == _SEND:
                     d = direction[g]
                     if k == _RECV:
@@ -228,7 +252,6 @@ def run(
                         occupied = -(-nbytes[g] * link_num[link] // link_den[link])
                         end[at + i] = t + occupied
                         served_at[at + i] = t
-                        link_free[link] = t + occupied
                         link_busy[link] += occupied
                         link_bytes[link] += nbytes[g]
                     other = rank_of[peer[pe, d]]
@@ -259,9 +282,10 @@ def run(
                     key = (np.int64(pe) << _COMMAND_BITS) | i
                     _push(heap_time, heap_key, heap_slot, heap_size, arrival, key, slot)
                     heap_size += 1
-            window_size[r] = kept
+            window_size[r], window_engines[r] = kept, left
+            pointer[r], next_issue[r], held[r] = next_to_issue, ready, hold
 
-        if heap_size == 0 or budget == 0:
+        if heap_size == 0 or budget == 0 or n_hops == len(hop_place):
             break
         budget -= 1
         served += 1
@@ -325,6 +349,8 @@ def run(
                 link_free[link] = begin + occupied
                 link_busy[link] += occupied
                 link_bytes[link] += nbytes[g]
+                hop_place[n_hops], hop_link[n_hops], hop_begin[n_hops] = at + i, link, begin
+                n_hops += 1
                 head = begin + link_latency[link]
                 tail = max(begin + occupied, tail) + link_latency[link]
                 here = next_node[here, goal]
@@ -352,5 +378,5 @@ def run(
                 stack[top] = r
                 on_stack[r] = True
                 top += 1
-    counters[0], counters[1], counters[2] = heap_size, n_free, served
+    counters[0], counters[1], counters[2], counters[3] = heap_size, n_free, served, n_hops
     return heap_size

@@ -1,4 +1,9 @@
-"""What would change it: time a trace again with one thing made free at a time, beside lower bounds that nothing can beat."""
+"""What would change it: a trace timed again with one thing made free at a time, beside bounds that nothing can beat.
+
+A what-if is exact: the same commands in the same order, timed by the same rules. With one thing free a run is no
+slower, unless requests contend for a memory or a link: those serve whoever comes first, so when one request comes
+sooner, one that matters more may come to stand behind it (Graham's anomaly). Then a saving may be negative.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +16,13 @@ import numpy as np
 from kernbench.machine import Machine
 from kernbench.record.stream import Engine, Op
 from kernbench.record.trace import Trace
-from kernbench.simulate.program import Figures, Kind, Program, Wait, build_program
+from kernbench.simulate.program import Kind, Program, Wait, build_program, costs_of
 from kernbench.simulate.timeline import Timeline
 
 _FAST = 1 << 40
 """Denominator that makes a transfer of any size take 1 ps, the least that a shared thing may take."""
+_ENDLESS = 1 << 40
+"""Room in queues and channels that never fill."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +30,7 @@ class WhatIf:
     """The run with one thing made free."""
 
     free: str
-    """What is free."""
+    """What is free: a key of :data:`WHAT_IFS`."""
     makespan_ps: int
     saved_ps: int
     """How much sooner the run ends; 0 if that thing does not hold it back."""
@@ -34,8 +41,9 @@ class Bound:
     """A time that no schedule of the same commands on this machine can beat."""
 
     name: str
+    """The resource."""
     where: str
-    """The PE, memory or link that it speaks of."""
+    """The PE, memory channel or link that has most to do."""
     ps: int
 
 
@@ -63,9 +71,25 @@ class Explanation:
 def explain(trace: Trace, machine: Machine | None = None) -> Explanation:
     """Time ``trace`` as it is and with one thing made free at a time; find its lower bounds.
 
-    Free means: links and memory move any bytes in 1 ps; latencies are 0; matrix or vector commands take no time; a buffer may
-    be overwritten at once; commands are issued at once into endless queues; sends and receives take no time and channels never
-    fill. Savings do not add up: two things may each hide behind the other.
+    Free means, by name:
+
+    * *links*: any link moves any bytes in 1 ps; *memory bandwidth*: so does any memory channel;
+    * *latency*: of memories, links, and so of credits, is 0;
+    * *load and store ports*: a PE takes in and gives out bytes as fast as they come, any number outstanding;
+    * *matrix*, *vector*: what that engine does takes no time, in composites too;
+    * *buffer reuse*: scratch, and bytes of memory, may be overwritten at once;
+    * *issue*: commands are issued as soon as those before them, into queues that never fill (after a receive or
+      ``load_scalar`` issue still waits);
+    * *sends*: messages and their credits take no time, and channels never fill.
+
+    Savings do not add up: two things may each hide behind the other.
+
+    Parameters
+    ----------
+    trace
+        From :func:`~kernbench.record`.
+    machine
+        Default: the machine that the trace was recorded for.
 
     Raises
     ------
@@ -90,9 +114,30 @@ def _figures(program: Program, **changes: object) -> Program:
     return replace(program, figures=replace(program.figures, **changes))  # type: ignore[arg-type]
 
 
+def _fast_links(program: Program) -> Program:
+    ones = np.ones_like(program.figures.link_num)
+    return _figures(program, link_num=ones, link_den=ones * _FAST)
+
+
+def _fast_memory(program: Program) -> Program:
+    return _figures(program, channel_num=1, channel_den=_FAST)
+
+
+def _no_latency(program: Program) -> Program:
+    figures = program.figures
+    none = np.zeros_like(figures.link_latency)
+    routes = np.zeros_like(figures.route_latency)
+    return _figures(program, link_latency=none, message_latency=none, route_latency=routes, memory_latency_ps=0)
+
+
+def _no_ports(program: Program) -> Program:
+    moves = np.isin(program.kind, (Kind.LOAD, Kind.STORE, Kind.STREAM, Kind.SCALAR))
+    return replace(_figures(program, outstanding=0), duration=np.where(moves, 0, program.duration))
+
+
 def _no_work(program: Program, op: Op) -> Program:
-    ops = np.concatenate([c.stream.op for c in program.trace.classes])
-    return replace(program, duration=np.where(ops == op, 0, program.duration))
+    duration, body, tail = costs_of([c.stream for c in program.trace.classes], program.machine, free=op)
+    return replace(program, duration=duration, body=body, tail=tail)
 
 
 def _without_waits(program: Program, kind: Wait) -> Program:
@@ -103,93 +148,81 @@ def _without_waits(program: Program, kind: Wait) -> Program:
     )
 
 
-def _fast_links(program: Program, which: slice | np.ndarray = np.s_[:]) -> Program:
-    num, den = program.figures.link_num.copy(), program.figures.link_den.copy()
-    num[which], den[which] = 1, _FAST
-    return _figures(program, link_num=num, link_den=den)
-
-
-def _no_latency(program: Program) -> Program:
-    f: Figures = program.figures
-    return _figures(
-        program, link_latency=np.zeros_like(f.link_latency), route_latency=np.zeros_like(f.route_latency), memory_latency_ps=0
-    )
-
-
-def _no_ports(program: Program) -> Program:
-    moves = np.isin(program.kind, (Kind.LOAD, Kind.STORE, Kind.STREAM, Kind.SCALAR))
-    return replace(_figures(program, outstanding=0), duration=np.where(moves, 0, program.duration))
-
-
 def _instant_issue(program: Program) -> Program:
-    none = np.zeros(0, np.int32)
-    return replace(
-        _figures(program, issue_ps=0), slot_start=np.zeros_like(program.slot_start), slot_on=none
-    )
+    changed = _figures(program, issue_ps=0, queue_depth=_ENDLESS)
+    return replace(changed, slot_start=np.zeros_like(program.slot_start), slot_on=np.zeros(0, np.int32))
 
 
-def _free_sends(program: Program) -> Program:
-    links = program.machine.network.link_of
-    faster = _fast_links(program, np.unique(links[links >= 0]))
-    latency = np.zeros_like(program.figures.link_latency)
-    receives = program.kind == Kind.RECV
+def _free_messages(program: Program) -> Program:
+    sends = np.isin(program.kind, (Kind.SEND, Kind.SEND_SHARED))
+    none = np.zeros_like(program.figures.message_latency)
     return replace(
-        _figures(faster, link_latency=latency, depth=1 << 40), duration=np.where(receives, 0, program.duration)
+        _figures(program, message_latency=none, depth=_ENDLESS),
+        kind=np.where(sends, Kind.SEND, program.kind).astype(np.int8),  # a message of no bytes needs no turn on a link
+        nbytes=np.where(sends, 0, program.nbytes),
+        duration=np.where(program.kind == Kind.RECV, 0, program.duration),
     )
 
 
 WHAT_IFS: dict[str, Callable[[Program], Program]] = {
     "links": _fast_links,
-    "memory bandwidth": lambda p: _figures(p, channel_num=1, channel_den=_FAST),
+    "memory bandwidth": _fast_memory,
     "load and store ports": _no_ports,
     "latency": _no_latency,
-    "matrix": lambda p: _no_work(p, Op.DOT),
-    "vector": lambda p: _no_work(p, Op.VECTOR),
-    "buffer reuse": lambda p: _without_waits(p, Wait.REUSE),
+    "matrix": lambda program: _no_work(program, Op.DOT),
+    "vector": lambda program: _no_work(program, Op.VECTOR),
+    "buffer reuse": lambda program: _without_waits(program, Wait.REUSE),
     "issue": _instant_issue,
-    "sends": _free_sends,
+    "sends": _free_messages,
 }
 """What can be made free, by name."""
 
 
 # ---------------------------------------------------------------- bounds
 def lower_bounds(timeline: Timeline) -> list[Bound]:
-    """Return, for each kind of resource, the work of the busiest one: it works one thing at a time, so no less will do."""
+    """Return, for each kind of resource, the work of the busiest one: it works one thing at a time, so no less will do.
+
+    For the load and store engines this is the time at their ports, by queue. A link is a cut: routes are fixed, so what
+    must pass it can go no other way. Resources that have nothing to do are left out.
+    """
     program = timeline.program
-    machine = program.machine
+    machine, network = program.machine, program.machine.network
+    queues = {Engine.LOAD: machine.pe.load.queues, Engine.STORE: machine.pe.store.queues}
     found = []
-    for name, engine in (("matrix", Engine.MATRIX), ("vector", Engine.VECTOR)):
-        ps, pe = _busiest(timeline, int(engine))
-        if pe >= 0:
-            found.append(Bound(name, machine.pe_name(pe), ps))
-    channels = machine.memory.channels
-    channel = int(np.argmax(timeline.memory_busy_ps))
-    if timeline.memory_busy_ps[channel]:
-        busy = int(timeline.memory_busy_ps[channel])
-        found.append(Bound("memory", f"memory {channel // channels}, channel {channel % channels}", busy))
-    network = machine.network
+    names = {"matrix": Engine.MATRIX, "vector": Engine.VECTOR, "load ports": Engine.LOAD, "store ports": Engine.STORE}
+    for name, engine in names.items():
+        ps, pe = _busiest(program, int(engine))
+        if ps:
+            found.append(Bound(name, machine.pe_name(pe), -(-ps // queues.get(engine, 1))))
+    longest = int(np.argmax(np.diff(program.out)))
+    issue = (int(program.out[longest + 1] - program.out[longest]) - 1) * program.figures.issue_ps
+    found.append(Bound("issue", machine.pe_name(int(program.pe[longest])), issue))
+    memory, channel = divmod(int(np.argmax(timeline.memory_busy_ps)), machine.memory.channels)
+    where = f"memory of {network.memory_names()[memory]}, channel {channel}"
+    found.append(Bound("memory", where, int(timeline.memory_busy_ps.max())))
     levels = {
         "links between SIPs": slice(0, network.n_sip_links),
         "links between CUBEs": slice(network.n_sip_links, network.n_shared),
         "links between PEs": slice(network.n_shared, network.n_links),
     }
     for name, which in levels.items():
-        busy_ps = timeline.link_busy_ps[which]
-        if len(busy_ps) and busy_ps.max():
-            link = which.start + int(np.argmax(busy_ps))
-            found.append(Bound(name, network.link_names()[link], int(busy_ps.max())))
-    return found
+        busy = timeline.link_busy_ps[which]
+        if len(busy):
+            link = which.start + int(np.argmax(busy))
+            found.append(Bound(name, network.link_names()[link], int(busy.max())))
+    return [bound for bound in found if bound.ps > 0]
 
 
-def _busiest(timeline: Timeline, engine: int) -> tuple[int, int]:
-    """Return the work of the busiest engine of a kind and its PE (-1: no PE uses it)."""
+def _busiest(program: Program, engine: int) -> tuple[int, int]:
+    """Return the least time for which the busiest engine of a kind is occupied, and its PE (-1: no PE uses it)."""
     best, where = 0, -1
-    for i, cls in enumerate(timeline.program.trace.classes):
+    least = np.maximum(program.duration, program.body)
+    if engine in (Engine.MATRIX, Engine.VECTOR):
+        least = np.where(program.kind == Kind.STREAM, program.body, least)
+    for first, cls in zip(program.class_start.tolist(), program.trace.classes, strict=False):
         mine = cls.stream.by_engine.get(engine)
         if mine is not None:
-            first = int(timeline.program.class_start[i])
-            is_fixed = timeline.program.kind[first + mine] == Kind.WORK
-            work = int(timeline.program.duration[first + mine[is_fixed]].sum())
+            work = int(least[first + mine].sum())
             if work > best:
                 best, where = work, int(cls.pes[0])
     return best, where

@@ -43,6 +43,8 @@ class Parcel(NamedTuple):
     nbytes: int
     served: Callable[[], None]
     """Called when a memory (of a load or store) or a link (of a message) begins with them."""
+    carried: Callable[[int], None]
+    """Called with the number of each link that begins with them on the way of a load or store."""
 
 
 def after(env: simpy.Environment, ps: int, *events: Event) -> ProcessGenerator:
@@ -81,8 +83,9 @@ class Server:
 class Link(Server):
     """One direction of a link."""
 
-    def __init__(self, env: simpy.Environment, bandwidth: int, latency: int) -> None:
+    def __init__(self, env: simpy.Environment, number: int, bandwidth: int, latency: int) -> None:
         super().__init__(env)
+        self.number = number
         self.bandwidth = bandwidth
         self.latency = latency
         self.nbytes = 0
@@ -100,6 +103,7 @@ class Link(Server):
         """
         begun, released = self.occupy(parcel.nbytes)
         yield begun
+        parcel.carried(self.number)
         tail = self.env.process(after(self.env, self.latency, released, tail))
         yield Arrival(self.env, self.latency, parcel.key)
         return tail
@@ -182,7 +186,7 @@ class Fabric:
         self.env = env
         self._network = network = machine.network
         figures = zip(network.link_bandwidth.tolist(), network.link_latency.tolist(), strict=True)
-        self.links = [Link(env, bandwidth, latency) for bandwidth, latency in figures]
+        self.links = [Link(env, number, bandwidth, latency) for number, (bandwidth, latency) in enumerate(figures)]
         self.memories = [Memory(env, machine.memory) for _ in range(network.n_memories)]
         self._routes: dict[tuple[int, int], Route] = {}
 

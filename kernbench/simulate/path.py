@@ -1,8 +1,13 @@
 """The critical path: from the end of the last command back to the first picosecond, every picosecond accounted for.
 
-At each moment one thing holds the run back: a command works, a request waits for a memory channel or a link, bytes
-travel, the control core issues. Following from the last end what each start and each issue waited for gives one unbroken
-chain, so its parts add up to the makespan exactly.
+At each moment one thing holds the run back: an engine, a memory or a link works, bytes travel, the control core issues.
+Following back from the last end what each start, each issue, each memory channel and each link waited for gives one
+unbroken chain, so its parts add up to the makespan exactly. A request that waits while a memory or a link serves others
+is not followed to its start: the path goes on with the request that was served before it. So no part of it is idle.
+
+Where two things ended at the same picosecond, there are two critical paths. The one that is followed is that of a
+value before a message, a buffer, the engine and the issue, and of several values, or buffers, that of the latest
+command. What decides when a load or store ends is told in :mod:`kernbench.simulate.journey`.
 """
 
 from __future__ import annotations
@@ -15,8 +20,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.machine.network import OPPOSITE
-from kernbench.simulate.program import Program
+from kernbench.machine.network import DIRECTIONS
+from kernbench.simulate.arrays import arrays_of
+from kernbench.simulate.servers import services_of
 from kernbench.simulate.timeline import Timeline
 
 
@@ -24,26 +30,22 @@ class Cause(IntEnum):
     """What a part of the critical path is spent on."""
 
     MATRIX = 0
-    """The matrix engine works."""
+    """The matrix engine works, or a composite does."""
     VECTOR = 1
     """The vector engine works."""
     MEMORY = 2
-    """Memory channels move the bytes of the request on the path."""
-    MEMORY_WAIT = 3
-    """The request waits while its memory channels serve others."""
-    PORT = 4
-    """The PE's load or store port moves the bytes, slower than memory and links."""
-    LINK = 5
-    """A link moves the bytes."""
-    LINK_WAIT = 6
-    """The message or request waits while a link serves others."""
-    LATENCY = 7
-    """Bytes travel: latency of memory and links."""
-    RECEIVE = 8
+    """A memory channel moves bytes: those of the load or store that the run waits for, or of one that came before."""
+    PORT = 3
+    """The PE's load or store port moves the bytes (or as many of them as may be outstanding), slower than the rest."""
+    LINK = 4
+    """A link moves bytes, of a message, load or store, that the run waits for, or of one that came before."""
+    LATENCY = 5
+    """A request or bytes travel: latency of memory and links."""
+    RECEIVE = 6
     """A received message is moved into scratch."""
-    ISSUE = 9
+    ISSUE = 7
     """The control core issues commands."""
-    CREDIT = 10
+    CREDIT = 8
     """News that a channel has room travels back to the sender."""
 
 
@@ -64,6 +66,10 @@ class Edge(IntEnum):
     """The queue of an engine was full."""
     ISSUE = 6
     """The control core had not come to the command."""
+    MEMORY = 7
+    """A memory channel served another request first."""
+    LINK = 8
+    """A link served others first."""
 
 
 class Stretch(NamedTuple):
@@ -74,6 +80,8 @@ class Stretch(NamedTuple):
     pe: int
     cause: str
     line: int
+    where: str
+    """The PE, or the memory or link, by name."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +99,8 @@ class CriticalPath:
     """int64: global index of the PE whose command it is."""
     command: np.ndarray
     """int64: index of the command in its PE."""
+    place: np.ndarray
+    """int32: where the time goes: memories from 0 on, then links; -1: in the PE."""
     edges: dict[str, int]
     """How many steps of the path waited for each :class:`Edge`."""
 
@@ -111,18 +121,51 @@ class CriticalPath:
         return self._sums(self.line, {i: str(line) for i, line in enumerate(lines)})
 
     def stretches(self) -> list[Stretch]:
-        """The path in the order of time, with segments of the same cause, PE and source line joined."""
+        """The path in the order of time, with segments of the same cause, PE, source line and place joined."""
         found: list[Stretch] = []
-        for start, end, cause, pe, line in zip(
+        where, names = self._places()
+        for start, end, cause, pe, line, at in zip(
             self.start_ps.tolist(), self.end_ps.tolist(), self.cause.tolist(), self.pe.tolist(), self.line.tolist(),
-            strict=True,
+            where.tolist(), strict=True,
         ):  # fmt: skip
-            name = Cause(cause).name.lower()
-            if found and found[-1][2:] == (pe, name, line):
+            this = Stretch(start, end, pe, Cause(cause).name.lower(), line, names[at])
+            if found and found[-1][2:] == this[2:]:
                 found[-1] = found[-1]._replace(end_ps=end)
             else:
-                found.append(Stretch(start, end, pe, name, line))
+                found.append(this)
         return found
+
+    def time_by_place(self) -> dict[str, int]:
+        """Picoseconds of the makespan by where they go: PEs, memories and links by name, adding up to it exactly.
+
+        The names are as ``sip0.cube0.pe3``, ``memory of sip0.cube3``, ``link sip0.cube0 -> sip0.cube1``. Largest first.
+        """
+        where, names = self._places()
+        return self._sums(where, dict(enumerate(names)))
+
+    def _places(self) -> tuple[np.ndarray, list[str]]:
+        """Return where each segment is, as an index into names."""
+        machine = self.timeline.program.machine
+        network = machine.network
+        pes, of_pe = np.unique(self.pe, return_inverse=True)
+        names = [machine.pe_name(int(pe)) for pe in pes]
+        names += [f"memory of {name}" for name in network.memory_names()]
+        names += [f"link {name}" for name in network.link_names()]
+        return np.where(self.place < 0, of_pe, self.place + len(pes)), names
+
+    def time_by_part(self) -> dict[str, int]:
+        """As :meth:`time_by_place`, all PEs as one part of the machine, and the links of each direction as one.
+
+        The names are ``PEs``, ``memories``, ``intra_W links``, ``E links`` and the like; ``other links`` are those
+        that no channel uses.
+        """
+        network = self.timeline.program.machine.network
+        parts = ("PEs", "memories", *(f"{name} links" for name in DIRECTIONS), "other links")
+        direction = np.full(network.n_links, len(DIRECTIONS))
+        senders, directions = np.nonzero(network.link_of >= 0)
+        direction[network.link_of[senders, directions]] = directions
+        part = np.concatenate([np.ones(network.n_memories, np.int64), direction + 2, [0]])  # the last is for place -1
+        return self._sums(part[self.place], dict(enumerate(parts)))
 
     def _sums(self, keys: np.ndarray, names: dict[int, str]) -> dict[str, int]:
         total = np.zeros(len(names), np.int64)
@@ -132,7 +175,7 @@ class CriticalPath:
 
 
 def critical_path(timeline: Timeline, pe: int | None = None) -> CriticalPath:
-    """Follow the critical path back from the last command of the run, or of one PE.
+    """Follow the critical path back from the last command of the run, or of one PE; it is empty if the PE has none.
 
     Raises
     ------
@@ -144,20 +187,21 @@ def critical_path(timeline: Timeline, pe: int | None = None) -> CriticalPath:
     walk: Callable[..., int] = compiled.walk
     program = timeline.program
     rank, command = _last(timeline, pe)
-    room = 1 << 14
+    arrays = arrays_of(timeline)
+    services = services_of(timeline, arrays)
+    room = 1 << 12
     while True:
-        segments = np.zeros((room, 5), np.int64)
+        segments = np.empty((room, 6), np.int64)
         edges = np.zeros(len(Edge), np.int64)
-        n = walk(*_arrays(program), timeline.issue_ps, timeline.start_ps, timeline.end_ps, timeline.served_ps,
-                 rank, command, segments, edges)  # fmt: skip
+        n = 0 if command < 0 else walk(*arrays, *services, rank, command, segments, edges)
         if n <= room:
             break
         room = n
-    found = segments[:n][::-1]
-    found = found[found[:, 1] > found[:, 0]]
+    found = segments[:n][np.argsort(segments[:n, 0], kind="stable")]
+    start, end, cause, place, ranks, commands = found.T.copy()
     return CriticalPath(
-        timeline, found[:, 0].copy(), found[:, 1].copy(), found[:, 2].astype(np.int8), program.pe[found[:, 3]],
-        found[:, 4].copy(), {e.name.lower(): int(edges[e]) for e in Edge if edges[e]},
+        timeline, start, end, cause.astype(np.int8), program.pe[ranks], commands, place.astype(np.int32),
+        {e.name.lower(): int(edges[e]) for e in Edge if edges[e]},
     )  # fmt: skip
 
 
@@ -169,27 +213,4 @@ def _last(timeline: Timeline, pe: int | None) -> tuple[int, int]:
         rank = int(np.searchsorted(program.out, at, side="right")) - 1
         return rank, at - int(program.out[rank])
     _, _, end = timeline.of_pe(pe)
-    return int(program.rank[pe]), int(np.argmax(end))
-
-
-def _arrays(program: Program) -> tuple[object, ...]:
-    machine, network, figures = program.machine, program.machine.network, program.figures
-    return (
-        program.class_start, program.kind, program.duration, program.direction, program.message, program.nbytes,
-        program.column, program.offset,
-        program.wait_start, program.wait_on, program.wait_kind, program.slot_start, program.slot_on,
-        program.sends, program.send_start, program.recvs, program.recv_start,
-        program.pe, program.rank, program.class_of, program.lane, program.out, program.lane_values, program.lane_start,
-        np.bincount(program.class_of, minlength=len(program.class_start) - 1).astype(np.int64),
-        _is_vector(program),
-        network.peer, network.link_of, OPPOSITE, figures.link_latency, network.node_of_pe, network.memory_of_node,
-        figures.route_latency, machine.cubes_per_sip, machine.memory_scope == "sip", figures.memory_latency_ps,
-        figures.outstanding, figures.issue_ps, figures.depth,
-    )  # fmt: skip
-
-
-def _is_vector(program: Program) -> np.ndarray:
-    """Whether each command works on the vector engine alone."""
-    from kernbench.record.stream import Op
-
-    return np.concatenate([c.stream.op == Op.VECTOR for c in program.trace.classes])
+    return int(program.rank[pe]), int(np.argmax(end)) if len(end) else -1

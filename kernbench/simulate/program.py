@@ -89,6 +89,9 @@ class Figures:
     link_num: np.ndarray
     link_den: np.ndarray
     link_latency: np.ndarray
+    """int64[link]: ps, for loads and stores."""
+    message_latency: np.ndarray
+    """int64[link]: ps, for messages and their credits."""
     route_latency: np.ndarray
     channel_num: int
     """One memory channel takes ceil(bytes * channel_num / channel_den) ps."""
@@ -99,6 +102,8 @@ class Figures:
     issue_ps: int
     depth: int
     """Messages that a channel holds."""
+    queue_depth: int
+    """Commands that the queue of an engine holds."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +137,8 @@ class Program:
     """int32[command]: lane column of the address."""
     offset: np.ndarray
     """int64[command]: added to it."""
+    engines: np.ndarray
+    """int32[command]: bit e is set if it occupies :class:`~kernbench.record.stream.Engine` e."""
     wait_start: np.ndarray
     """int64[command + 1]: waits of command i are ``wait_start[i]:wait_start[i + 1]``."""
     wait_on: np.ndarray
@@ -190,7 +197,7 @@ def build_program(trace: Trace, machine: Machine) -> Program:
     streams = [c.stream for c in trace.classes]
     sizes = np.array([len(s) for s in streams], np.int64)
     lanes = np.array([len(c.pes) for c in trace.classes], np.int64)
-    costs = [_costs(s, machine) for s in streams]
+    duration, body, tail = costs_of(streams, machine)
     waits = [_waits(s, machine) for s in streams]
     slots = [_slots(s, machine.pe.queue_depth) for s in streams]
     sends, send_start = _messages(streams, Engine.SEND)
@@ -207,14 +214,15 @@ def build_program(trace: Trace, machine: Machine) -> Program:
         figures=figures_of(machine),
         class_start=_starts(sizes),
         kind=_concat([_kinds(s) for s in streams], np.int8),
-        duration=_concat([c[0] for c in costs], np.int64),
-        body=_concat([c[1] for c in costs], np.int64),
-        tail=_concat([c[2] for c in costs], np.int64),
+        duration=duration,
+        body=body,
+        tail=tail,
         nbytes=_concat([s.nbytes for s in streams], np.int64),
         direction=_concat([s.direction for s in streams], np.int8),
         message=_concat([s.message for s in streams], np.int64),
         column=_concat([s.column for s in streams], np.int32),
         offset=_concat([s.offset for s in streams], np.int64),
+        engines=_concat([_engines(s) for s in streams], np.int32),
         wait_start=_starts(_concat([w[0] for w in waits], np.int64)),
         wait_on=_concat([w[1] for w in waits], np.int32),
         wait_kind=_concat([w[2] for w in waits], np.int8),
@@ -239,8 +247,9 @@ def figures_of(machine: Machine) -> Figures:
     network, memory, pe = machine.network, machine.memory, machine.pe
     channel = Fraction(PS * memory.channels, memory.bandwidth)
     return Figures(
-        network.link_num, network.link_den, network.link_latency, network.route_latency,
+        network.link_num, network.link_den, network.link_latency, network.link_latency, network.route_latency,
         channel.numerator, channel.denominator, memory.latency, pe.load.outstanding or 0, pe.issue, pe.channel.depth,
+        pe.queue_depth,
     )  # fmt: skip
 
 
@@ -278,10 +287,25 @@ def _kinds(stream: Stream) -> np.ndarray:
     return kind
 
 
-def _costs(stream: Stream, machine: Machine) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return duration, body and tail of each command."""
+def _engines(stream: Stream) -> np.ndarray:
+    mask = np.zeros(len(stream), np.int32)
+    for engine, mine in stream.by_engine.items():
+        mask[mine] |= 1 << engine
+    return mask
+
+
+def costs_of(
+    streams: Sequence[Stream], machine: Machine, free: Op | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return duration, body and tail of each command; ``free`` is as in :func:`~kernbench.simulate.costs.cost_ps`."""
+    costs = [_costs(s, machine, free) for s in streams]
+    duration, body, tail = (_concat([c[i] for c in costs], np.int64) for i in range(3))
+    return duration, body, tail
+
+
+def _costs(stream: Stream, machine: Machine, free: Op | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     n = len(stream)
-    table = np.array([cost_ps(machine, key) for key in stream.cost_keys] or [(0, 0)], np.int64)
+    table = np.array([cost_ps(machine, key, free) for key in stream.cost_keys] or [(0, 0)], np.int64)
     has_cost = stream.cost >= 0
     duration = np.where(has_cost, table[stream.cost, 0], 0)
     body, tail = np.zeros(n, np.int64), np.zeros(n, np.int64)
@@ -325,7 +349,7 @@ def _slots(stream: Stream, depth: int) -> tuple[np.ndarray, np.ndarray]:
 def _grouped(
     n: int, command: np.ndarray, on: np.ndarray, kind: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    order = np.argsort(command, kind="stable")
+    order = np.lexsort((-on, command))  # the latest first: the likeliest to be unknown when the core looks
     kinds = np.zeros(len(on), np.int8) if kind is None else kind
     return np.bincount(command, minlength=n), on[order], kinds[order]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,6 +13,17 @@ from kernbench.record.deadlock import deadlock_error
 from kernbench.record.stream import Engine
 from kernbench.simulate.costs import PS
 from kernbench.simulate.program import Kind, Program
+
+
+class Hops(NamedTuple):
+    """Links that served loads and stores on their way, one entry for each link of each."""
+
+    place: np.ndarray
+    """int64: the command's place in the timeline's columns."""
+    link: np.ndarray
+    """int32"""
+    begin_ps: np.ndarray
+    """int64: when the link began with the bytes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +51,8 @@ class Timeline:
     """int64[link]: time in which the link moved data."""
     link_nbytes: np.ndarray
     """int64[link]: bytes that the link moved."""
+    hop_log: Hops
+    """In the order of service; :attr:`hops` is easier to use."""
 
     def __repr__(self) -> str:
         return f"<Timeline of {self.program.trace.kernel} on {self.program.machine.name}: {self.makespan_ps:,} ps>"
@@ -47,6 +61,19 @@ class Timeline:
     def makespan_ps(self) -> int:
         """End of the last command."""
         return int(self.end_ps.max())
+
+    @cached_property
+    def hops(self) -> Hops:
+        """The links that served loads and stores, command by command, each command's in the order of its way."""
+        order = np.argsort(self.hop_log.place, kind="stable")  # a request is on one link after the other
+        return Hops(*(column[order] for column in self.hop_log))
+
+    @cached_property
+    def cause(self) -> np.ndarray:
+        """int8: what held each command back most, a :class:`~kernbench.simulate.waits.Held`."""
+        from kernbench.simulate.waits import causes
+
+        return causes(self)
 
     @property
     def cycles(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
@@ -23,16 +23,49 @@ def _parse_levels(value: Any) -> Any:
     return () if names == ["none"] else tuple(names)
 
 
-def _parse_none(value: Any) -> Any:
+def parse_none(value: Any) -> Any:
+    """Read ``"none"``, as the command line writes None."""
     return None if isinstance(value, str) and value.strip().lower() == "none" else value
 
 
 Size = Annotated[int, Field(ge=1)]
 Levels = Annotated[tuple[Level, ...], BeforeValidator(_parse_levels)]
-SpecT = TypeVar("SpecT", bound="AttentionSpec")
+SpecT = TypeVar("SpecT", bound="BenchSpec")
 
 
-class AttentionSpec(BaseModel):
+class BenchSpec(BaseModel):
+    """What every bench's spec is: named fields with legal ranges, immutable, made from text or from values.
+
+    Raises
+    ------
+    SpecError
+        If a field is unknown, of the wrong kind or out of range.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def __init__(self, **settings: Any) -> None:
+        try:
+            super().__init__(**settings)
+        except ValidationError as error:
+            raise SpecError(_plain(error, type(self))) from None
+
+    if TYPE_CHECKING:  # each spec has these, as a field or as a property
+
+        @property
+        def dtype(self) -> str:
+            """Format of the inputs."""
+
+        @property
+        def input_shapes(self) -> dict[str, tuple[int, ...]]:
+            """Shape of each input, by name."""
+
+    def replace(self, **changes: Any) -> Self:
+        """Return this spec with some fields changed, checked again; what was set on purpose stays so."""
+        return type(self)(**(self.model_dump(exclude_unset=True) | changes))
+
+
+class AttentionSpec(BenchSpec):
     """One attention call. Immutable; every field has a legal range.
 
     Raises
@@ -47,8 +80,6 @@ class AttentionSpec(BaseModel):
     (4, 0.125)
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     batch: Size = Field(1, description="independent sequences")
     T_q: Size = Field(1, description="query tokens of each sequence")
     S_kv: Size = Field(1024, description="key/value tokens of each sequence")
@@ -56,16 +87,10 @@ class AttentionSpec(BaseModel):
     h_kv: Size = Field(3, description="key/value heads")
     d_head: Size = Field(64, description="elements of one head")
     dtype: Literal["f16", "bf16", "f32"] = Field("f16", description="format of q, k, v and o")
-    softmax_scale: Annotated[float | None, BeforeValidator(_parse_none)] = Field(
+    softmax_scale: Annotated[float | None, BeforeValidator(parse_none)] = Field(
         None, gt=0, allow_inf_nan=False, description="factor on the scores; none: 1 / sqrt(d_head)"
     )
     causal: bool = Field(False, description="query t sees keys 0 ... S_kv - T_q + t only")
-
-    def __init__(self, **settings: Any) -> None:
-        try:
-            super().__init__(**settings)
-        except ValidationError as error:
-            raise SpecError(_plain(error, type(self))) from None
 
     @model_validator(mode="after")
     def _check_sizes(self) -> Self:
@@ -91,9 +116,11 @@ class AttentionSpec(BaseModel):
         """Factor on the scores before the softmax."""
         return 1 / math.sqrt(self.d_head) if self.softmax_scale is None else self.softmax_scale
 
-    def replace(self, **changes: Any) -> Self:
-        """Return this spec with some fields changed, checked again; what was set on purpose stays so."""
-        return type(self)(**(self.model_dump(exclude_unset=True) | changes))
+    @property
+    def input_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shape of each input, by name: q (batch, T_q, h_q, d_head), k and v (batch, S_kv, h_kv, d_head)."""
+        cache = (self.batch, self.S_kv, self.h_kv, self.d_head)
+        return {"q": (self.batch, self.T_q, self.h_q, self.d_head), "k": cache, "v": cache}
 
 
 class DecodeSpec(AttentionSpec):
@@ -118,19 +145,27 @@ class DecodeSpec(AttentionSpec):
 
     @model_validator(mode="after")
     def _check_levels(self) -> Self:
-        named = [*self.split_batch, *self.split_heads, *self.split_S_kv]
-        for level in LEVELS:
-            if named.count(level) > 1:
-                raise ValueError(
-                    f"level {level!r} is named {named.count(level)} times in split_batch={_shown(self.split_batch)}, "
-                    f"split_heads={_shown(self.split_heads)}, split_S_kv={_shown(self.split_S_kv)}: once is right"
-                )
+        idle_levels(split_batch=self.split_batch, split_heads=self.split_heads, split_S_kv=self.split_S_kv)
         return self
 
     @property
     def idle_levels(self) -> tuple[Level, ...]:
         """Levels that nothing is split over: only their index 0 works."""
-        return tuple(x for x in LEVELS if x not in self.split_batch + self.split_heads + self.split_S_kv)
+        return idle_levels(split_batch=self.split_batch, split_heads=self.split_heads, split_S_kv=self.split_S_kv)
+
+
+def idle_levels(**splits: tuple[Level, ...]) -> tuple[Level, ...]:
+    """Return the levels that none of the splits names; raise ValueError if one is named more than once.
+
+    >>> idle_levels(split_batch=("cube",), split_heads=("pe",))
+    ('sip',)
+    """
+    named = [level for levels in splits.values() for level in levels]
+    for level in LEVELS:
+        if named.count(level) > 1:
+            shown = ", ".join(f"{name}={_shown(levels)}" for name, levels in splits.items())
+            raise ValueError(f"level {level!r} is named {named.count(level)} times in {shown}: once is right")
+    return tuple(level for level in LEVELS if level not in named)
 
 
 def spec_from_settings(kind: type[SpecT], settings: Mapping[str, str]) -> SpecT:
@@ -151,7 +186,7 @@ def _shown(levels: tuple[str, ...]) -> str:
     return ",".join(levels) or "none"
 
 
-def _plain(error: ValidationError, kind: type[AttentionSpec]) -> str:
+def _plain(error: ValidationError, kind: type[BenchSpec]) -> str:
     """Say in one line per problem which field is wrong, what it was given and what is right."""
     lines = []
     for problem in error.errors():

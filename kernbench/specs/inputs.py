@@ -1,6 +1,7 @@
 """Where a kernel's inputs come from: random numbers, the captured tensors of the package, or a file.
 
-All arrays are in the reference layout: q ``(batch, T_q, h_q, d)``, k and v ``(batch, S_kv, h_kv, d)``.
+All arrays are in the reference layout, as ``spec.input_shapes`` has it: q ``(batch, T_q, h_q, d)``, k and v
+``(batch, S_kv, h_kv, d)``; for latent attention q and the cache kv ``(batch, S_kv, d)``, which can only be random.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Generic
+from typing import Any, Generic
 
 import numpy as np
 
 from kernbench.dtypes import dtype as to_dtype
 from kernbench.errors import InputError, SpecError
-from kernbench.specs.attention import AttentionSpec, SpecT
+from kernbench.specs.attention import BenchSpec, SpecT
 
 CAPTURED = {"h_q": 9, "h_kv": 3, "d_head": 64, "batch": 1}
 """Sizes of the captured tensors, which a spec must have to use them."""
@@ -34,18 +35,19 @@ class Inputs(Generic[SpecT]):
     """``random``, ``captured`` or the file's name."""
     spec: SpecT
     arrays: dict[str, np.ndarray]
-    """``q``, ``k`` and ``v``, in the spec's format."""
+    """By name, ``q``, ``k`` and ``v`` unless the spec has others, in its format."""
     warnings: tuple[str, ...] = field(default=())
     """What is odd about the values, such as NaN."""
 
 
-def default_source(spec: AttentionSpec) -> str:
+def default_source(spec: BenchSpec) -> str:
     """Return ``captured`` if the captured tensors have the sizes that ``spec`` asks for, else ``random``."""
-    return "random" if spec.dtype != "f16" or _captured_misfits(spec) else "captured"
+    fits = _takes_qkv(spec) and spec.dtype == "f16" and not _captured_misfits(spec)
+    return "captured" if fits else "random"
 
 
 def make_inputs(spec: SpecT, source: str, seed: int = 0) -> Inputs[SpecT]:
-    """Make q, k and v for ``spec``.
+    """Make the inputs for ``spec``.
 
     Parameters
     ----------
@@ -60,21 +62,20 @@ def make_inputs(spec: SpecT, source: str, seed: int = 0) -> Inputs[SpecT]:
     InputError
         If a file cannot be used.
     SpecError
-        If the sizes of the spec contradict those of the tensors.
+        If the sizes of the spec contradict those of the tensors, or it takes other tensors.
     """
     if source == "random":
         return Inputs(source, spec, _random(spec, seed))
+    if not _takes_qkv(spec):
+        held = "the captured inputs are" if source == "captured" else f"{source} would hold"
+        raise SpecError(f"{held} q, k and v, but this bench takes {', '.join(spec.input_shapes)}: use random inputs")
     if source == "captured":
         return _captured(spec)
     return _from_file(spec, Path(source))
 
 
-def _random(spec: AttentionSpec, seed: int) -> dict[str, np.ndarray]:
-    shapes = {
-        "q": (spec.batch, spec.T_q, spec.h_q, spec.d_head),
-        "k": (spec.batch, spec.S_kv, spec.h_kv, spec.d_head),
-        "v": (spec.batch, spec.S_kv, spec.h_kv, spec.d_head),
-    }
+def _random(spec: BenchSpec, seed: int) -> dict[str, np.ndarray]:
+    shapes = spec.input_shapes
     kind = to_dtype(spec.dtype).external
     seeds = np.random.SeedSequence(seed).spawn(len(shapes))  # a stream each, so that k and v are drawn side by side
     with ThreadPoolExecutor(len(shapes)) as pool:
@@ -91,7 +92,11 @@ def _normal(shape: tuple[int, ...], kind: np.dtype, seed: np.random.SeedSequence
     return values
 
 
-def _captured_misfits(spec: AttentionSpec) -> list[str]:
+def _takes_qkv(spec: BenchSpec) -> bool:
+    return set(spec.input_shapes) == {"q", "k", "v"}
+
+
+def _captured_misfits(spec: Any) -> list[str]:
     """Say which sizes of ``spec`` the captured tensors do not have."""
     sizes = spec.model_dump()
     wrong = [f"{name}={sizes[name]} (captured: {n})" for name, n in CAPTURED.items() if sizes[name] != n]
@@ -103,7 +108,7 @@ def _captured_misfits(spec: AttentionSpec) -> list[str]:
     return wrong
 
 
-def _captured(spec: SpecT) -> Inputs[SpecT]:
+def _captured(spec: Any) -> Inputs[Any]:
     """Take the first S_kv tokens, and as queries the last T_q of these: what a model would ask at that moment."""
     wrong = _captured_misfits(spec)
     if wrong:
@@ -159,7 +164,7 @@ def _check_shapes(arrays: dict[str, np.ndarray], path: Path) -> None:
         raise InputError(f"{path}: q has heads of {q[2]} elements, k of {k[2]}; they must be equal")
 
 
-def _cast(arrays: dict[str, np.ndarray], spec: AttentionSpec) -> dict[str, np.ndarray]:
+def _cast(arrays: dict[str, np.ndarray], spec: BenchSpec) -> dict[str, np.ndarray]:
     """Give arrays of (token, head, dim) a batch axis and the spec's format."""
     kind = to_dtype(spec.dtype).external
     with np.errstate(over="ignore"):

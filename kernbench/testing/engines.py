@@ -8,7 +8,8 @@ from kernbench.errors import DeadlockError
 from kernbench.machine import Machine
 from kernbench.record.trace import Trace
 from kernbench.simulate import simulate
-from kernbench.simulate.timeline import Timeline
+from kernbench.simulate.timeline import Hops, Timeline
+from kernbench.simulate.waits import Held
 
 _COLUMNS = ("issue_ps", "start_ps", "end_ps", "served_ps", "memory_busy_ps", "link_busy_ps", "link_nbytes")
 
@@ -19,7 +20,7 @@ def compare_engines(trace: Trace, machine: Machine | None = None) -> str:
     Returns
     -------
     str
-        ``"agree"`` if every picosecond, busy time and byte is the same; ``"deadlock"`` if both say that it deadlocks,
+        ``"agree"`` if every picosecond, cause, busy time and byte is the same; ``"deadlock"`` if both say that it deadlocks,
         in the same words; else what differs first.
     """
     compiled, defined = (_outcome(trace, machine, engine) for engine in ("compiled", "simpy"))
@@ -41,7 +42,11 @@ def compare_engines(trace: Trace, machine: Machine | None = None) -> str:
         if (ours != right).any():
             at = int(np.flatnonzero(ours != right)[0])
             return f"{column}[{at}] is {ours[at]} in compiled and {right[at]} in simpy"
-    return "agree"
+    for name, ours, right in zip(Hops._fields, compiled.hops, defined.hops, strict=True):
+        if not np.array_equal(ours, right):
+            return f"the hops of loads and stores differ ({name}): {ours} in compiled and {right} in simpy"
+    other_cause = np.flatnonzero(compiled.cause != defined.cause)
+    return "agree" if not len(other_cause) else _tell_command(compiled, defined, int(other_cause[0]))
 
 
 def _outcome(trace: Trace, machine: Machine | None, engine: str) -> Timeline | str:
@@ -57,7 +62,8 @@ def _tell_command(compiled: Timeline, defined: Timeline, place: int) -> str:
     index = place - int(program.out[rank])
     command = program.trace.classes[program.class_of[rank]].commands[index]
     times = [
-        f"{t.engine}: issue {t.issue_ps[place]}, start {t.start_ps[place]}, end {t.end_ps[place]}"
+        f"{t.engine}: issue {t.issue_ps[place]}, start {t.start_ps[place]}, end {t.end_ps[place]}, "
+        f"held back by {Held(t.cause[place]).name.lower()}"
         for t in (compiled, defined)
     ]
     pe = program.machine.pe_name(int(program.pe[rank]))

@@ -84,8 +84,9 @@ class Arguments:
             if bitcast is not None:
                 mend += ", or say bitcast=True to reinterpret its bytes"
             raise self.error(KernelError, f"{where} as {kind} from {ptr.binding.name}, which holds {mine}: {mend}")
-        if kind.nbytes != mine.nbytes:
-            raise self.error(KernelError, f"bitcast from {mine} to {kind}: their widths differ")
+        if kind.bits != mine.bits:
+            mend = f'; load the bytes as they are and say tl.unpack(tile, "{kind}")' if kind.is_packed else ""
+            raise self.error(KernelError, f"bitcast from {mine} to {kind}: their widths differ{mend}")
         return kind
 
     def _result_dtype(self, name: str, operands: Sequence[Any], function: str | None = None) -> DType:
@@ -180,14 +181,24 @@ class Arguments:
                 common = found
         return common
 
-    def _dot_sizes(self, a: Any, b: Any) -> tuple[int, int, int, int]:
-        self._tile(a, "dot")
-        self._tile(b, "dot")
+    def _dot_sizes(self, a: Any, b: Any, where: str = "dot") -> tuple[int, int, int, int]:
+        self._tile(a, where)
+        self._tile(b, where)
         if a.ndim != b.ndim or a.ndim not in (2, 3) or a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-2]:
             raise self.error(
-                KernelError, f"dot: shapes {a.shape} and {b.shape} do not match: (m, k) and (k, n) have k in common"
+                KernelError,
+                f"{where}: shapes {a.shape} and {b.shape} do not match: (m, k) and (k, n) have k in common",
             )
+        if (a.dtype.kind == "float") != (b.dtype.kind == "float") or "bool" in (a.dtype.kind, b.dtype.kind):
+            raise self.error(KernelError, f"{where} of {a.dtype} and {b.dtype}: cast one of them first")
         return (a.shape[0] if a.ndim == 3 else 1, a.shape[-2], b.shape[-1], a.shape[-1])
+
+    def _dot_acc(self, acc: Any, shape: Shape, where: str = "dot") -> tuple[Tile, ...]:
+        if acc is None:
+            return ()
+        if self._tile(acc, where).shape != shape:
+            raise self.error(KernelError, f"{where}: acc is {acc.shape}, the product is {shape}")
+        return (acc,)
 
     # ------------------------------------------------------------------ composite
     def _epilogue(self, steps: Sequence[Any], m: int, before: int) -> tuple[Epilogue, list[Any], DType]:

@@ -18,8 +18,9 @@ import numpy as np
 from kernbench.dtypes import DTYPES, DType
 from kernbench.errors import KernelError
 from kernbench.machine.network import DIRECTIONS
-from kernbench.tl.arguments import Arguments, common_shape
+from kernbench.tl.arguments import common_shape
 from kernbench.tl.lanes import LaneInt
+from kernbench.tl.narrow import Narrow
 from kernbench.tl.pointer import Pointer
 from kernbench.tl.tile import Tile
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["DIRECTIONS", "Language"]
 
 
-class Language(Arguments):
+class Language(Narrow):
     """The ``tl`` of one recording."""
 
     # ------------------------------------------------------------------ programs
@@ -191,20 +192,13 @@ class Language(Arguments):
     def dot(self, a: Tile, b: Tile, acc: Tile | None = None) -> Tile:
         """Matrix product ``a @ b`` (+ ``acc``) with float32 accumulation, rounded once to ``dot_dtype``.
 
-        ``a`` is ``(m, k)`` and ``b`` ``(k, n)``, or both have the same leading batch axis. Integers give i32.
+        ``a`` is ``(m, k)`` and ``b`` ``(k, n)``, or both have the same leading batch axis. Integers give i32. Of two
+        formats, the one with the lower matrix rate sets the time.
         """
         batch, m, n, k = self._dot_sizes(a, b)
         shape = (m, n) if a.ndim == 2 else (batch, m, n)
-        floating = a.dtype.kind == "float" and b.dtype.kind == "float"
-        if not floating and not (a.dtype.kind == "int" and b.dtype.kind == "int"):
-            raise self.error(KernelError, f"dot of {a.dtype} and {b.dtype}: cast one of them first")
-        srcs: tuple[Tile, ...] = (a, b)
-        if acc is not None:
-            self._tile(acc, "dot")
-            if acc.shape != shape:
-                raise self.error(KernelError, f"dot: acc is {acc.shape}, the product is {shape}")
-            srcs = (a, b, acc)
-        kind = self._dot_dtype if floating else DTYPES["i32"]
+        srcs = (a, b, *self._dot_acc(acc, shape))
+        kind = self._dot_dtype if a.dtype.kind == "float" else DTYPES["i32"]
         return self._recorder.compute("dot", "dot", [(shape, kind)], srcs, {}, (batch, m, n, k))[0]
 
     def max(self, x: Tile, axis: int | None = None, keep_dims: bool = True) -> Tile:
@@ -339,6 +333,8 @@ class Language(Arguments):
         """Write the values of ``src`` into the existing tile ``dst``, cast to its dtype."""
         self._tile(dst, "copy_to")
         self._tile(src, "copy_to")
+        if dst.dtype is not self._recorder.dtype_of(dst):
+            raise self.error(KernelError, f"copy_to: {dst!r} is another reading of a tile's bytes: copy into the tile")
         if dst.shape != src.shape:
             raise self.error(KernelError, f"copy_to: the destination is {dst.shape}, the source {src.shape}")
         self._recorder.copy_to(dst, src)

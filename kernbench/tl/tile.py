@@ -47,7 +47,7 @@ class Tile:
     @property
     def nbytes(self) -> int:
         """Bytes in scratch."""
-        return self.size * self.dtype.nbytes
+        return self.dtype.size_of(self.size)
 
     @property
     def T(self) -> Tile:

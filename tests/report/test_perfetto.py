@@ -186,7 +186,7 @@ def test_what_a_slice_waited_for_ended_when_it_went_on(random_traces: list[tuple
             pe, i = pe_of[each.process], each.args["command"]
             _check_wait(timeline, pe, i, each.args)
             seen[each.args["waited_for"]] += 1
-    assert set(seen) == {"nothing", "operand", "message", "reuse", "engine", "queue", "credit"}
+    assert set(seen) == {"issue", "operand", "message", "reuse", "engine", "queue", "credit"}
 
 
 def _check_wait(timeline: Timeline, pe: int, i: int, args: dict[str, Any]) -> None:
@@ -196,7 +196,7 @@ def _check_wait(timeline: Timeline, pe: int, i: int, args: dict[str, Any]) -> No
     assert args["waited_ps"] == start[i] - ready >= 0
     went_on = start[i] if start[i] > issue[i] else issue[i]
     reason, on = args["waited_for"], args.get("waited_for_command")
-    assert (reason == "nothing") == (args["waited_ps"] == 0)
+    assert (reason == "issue") == (args["waited_ps"] == 0)
     command = commands_of(timeline, pe)[i]
     if on is not None:
         assert on < i

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 import tracemalloc
+from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import kernbench as kb
 from kernbench.errors import DeadlockError, InputError, ScratchError
+from kernbench.machine.units import bytes_per_s, picoseconds
 from kernbench.record.stream import Engine
 from kernbench.simulate.costs import transfer_ps
 from kernbench.simulate.timeline import Timeline
 from kernbench.testing import random_program
 
-from .helpers import both_engines, machine, row
+from .helpers import both_engines, machine, row, uncontended_timelines
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +104,56 @@ def test_the_makespan_is_no_less_than_any_bound(timelines):
         best = max(m.pe.matrix.rates.values())
         bounds.append(-(-timeline.flops * 10**12 // (best * program.n_ranks)))
         assert timeline.makespan_ps >= max(bounds)
+
+
+def test_doubling_every_bandwidth_and_halving_every_latency_never_slows_a_run_without_contention():
+    faster = 0
+    for timeline in uncontended_timelines():
+        program = timeline.program
+        better = kb.simulate(program.trace, kb.load_machine(_twice_as_fast(program.machine.document)))
+        assert better.makespan_ps <= timeline.makespan_ps
+        faster += better.makespan_ps < timeline.makespan_ps
+    assert faster > 20
+
+
+def _twice_as_fast(part: Any, name: str = "") -> Any:
+    """A machine's document with bandwidths doubled and latencies halved, wherever they stand."""
+    if isinstance(part, Mapping):
+        return {key: _twice_as_fast(value, key) for key, value in part.items()}
+    if isinstance(part, list):
+        return [_twice_as_fast(value) for value in part]
+    if name == "bandwidth":
+        return f"{2 * int(bytes_per_s(part))} B/s"
+    return f"{int(picoseconds(part)) // 2} ps" if name == "latency" else part
+
+
+HASH_PROGRAM = """
+import kernbench as kb
+from kernbench.errors import DeadlockError
+from kernbench.testing import random_program
+for seed in range(12):
+    try:
+        t = kb.simulate(random_program(seed).record())
+        print(seed, t.issue_ps.tolist(), t.start_ps.tolist(), t.end_ps.tolist(), t.cause.tolist())
+    except DeadlockError as stuck:
+        print(stuck)
+"""
+
+
+def test_neither_the_hash_seed_nor_the_order_of_hosts_work_changes_a_picosecond():
+    texts = set()
+    for seed in ("0", "1", "4242"):
+        environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(kb.__file__).parents[1])}
+        done = subprocess.run(
+            [sys.executable, "-c", HASH_PROGRAM], env=environment, capture_output=True, text=True, check=True
+        )
+        texts.add(done.stdout)
+    assert len(texts) == 1
+    backwards = {}
+    for seed in reversed(range(12)):
+        with suppress(DeadlockError):
+            backwards[seed] = kb.simulate(random_program(seed).record()).end_ps.tolist()
+    assert all(str(ends) in texts.copy().pop() for ends in backwards.values())
 
 
 # ---------------------------------------------------------------- conservation

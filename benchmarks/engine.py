@@ -1,8 +1,9 @@
-"""How fast time is computed: the compiled core beside SimPy, large runs, another machine, and loads across the network.
+"""How fast time is computed: the compiled core beside SimPy, large runs, another machine, loads across the network.
 
-All figures are host seconds measured in this run, of the GQA decode bench with one key/value head (8 query heads, d 128,
-tiles of 1,024 keys, two buffers); ratios are between works that took turns. SimPy needs minutes for the large program,
-so that it is compared on one with fewer tiles, unless --full is given. Run it on an idle machine.
+All figures are of this run, for the GQA decode bench with one key/value head (8 query heads, d 128, tiles of 1,024 keys,
+two buffers): CPU seconds of one thread, which on an idle machine are wall seconds too, and wall seconds of whole
+processes. SimPy needs minutes for the large program, so that it is compared on one with fewer tiles, unless --full is
+given. Run it on an idle machine.
 
     python benchmarks/engine.py [--full] [--only core|many|again|remote]
 """
@@ -43,14 +44,14 @@ def record(machine: kb.Machine, keys: int) -> Trace:
 
 
 def seconds(rounds: int, *works: Callable[[], object]) -> list[float]:
-    """Median seconds of each work; the works take turns, so that drift of the host hits all alike."""
+    """Median CPU seconds of each work; the works take turns, so that drift of the host hits all alike."""
     times: list[list[float]] = [[] for _ in works]
     for i in range(rounds + 1):
         for work, mine in zip(works, times, strict=True):
-            begin = time.perf_counter()
+            begin = time.process_time()
             work()
             if i:  # the first round compiles, or loads what is compiled
-                mine.append(time.perf_counter() - begin)
+                mine.append(time.process_time() - begin)
     return [statistics.median(mine) for mine in times]
 
 
@@ -72,9 +73,9 @@ def core(full: bool, rounds: int) -> None:
     small = large if full else record(machine, machine.n_pes * 4 * TILE)
     n = small.n_commands
     (ours,) = seconds(rounds, lambda: time_and_causes(small))
-    begin = time.perf_counter()
+    begin = time.process_time()
     causes(kb.simulate(small, engine="simpy"))
-    theirs = time.perf_counter() - begin
+    theirs = time.process_time() - begin
     print(
         f"SimPy, {128 if full else 4} tiles, {n:,} commands: {theirs:.2f} s, {theirs / n * 1e9:,.0f} ns a command; "
         f"compiled {ours:.4f} s: {theirs / ours:.0f} x"
@@ -124,7 +125,7 @@ def remote(rounds: int) -> None:
     machine = kb.load_machine("grid8x8_pe8")
     local = record(machine, machine.n_pes * 32 * TILE)
     network = machine.network
-    homes = np.random.default_rng(0).permutation(network.n_memories)
+    homes = np.random.default_rng(0).permutation(network.n_memories).astype(np.int64)
     hops = [len(network.route(a, b)) for a, b in enumerate(homes.tolist())]
     far = moved(local, homes)
     near_s, far_s = seconds(rounds, lambda: time_and_causes(local), lambda: time_and_causes(far))
@@ -143,13 +144,10 @@ def moved(trace: Trace, homes: np.ndarray) -> Trace:
 def _moved(cls: PEClass, homes: np.ndarray) -> PEClass:
     addresses = {c.access.address.column for c in cls.commands if c.access is not None}
     within = (1 << ADDRESS_BITS) - 1
-    columns = tuple(
-        (homes[column >> ADDRESS_BITS].astype(np.int64) << ADDRESS_BITS) | (column & within)
-        if i in addresses
-        else column
-        for i, column in enumerate(cls.columns)
-    )
-    return replace(cls, columns=columns)
+    columns = list(cls.columns)
+    for i in addresses:
+        columns[i] = (homes[columns[i] >> ADDRESS_BITS] << ADDRESS_BITS) | (columns[i] & within)
+    return replace(cls, columns=tuple(columns))
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ For a partial result of r rows, N programs send, for each call of :func:`finish`
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -35,17 +35,16 @@ from kernbench.collectives import (
     programs_over,
     reduce_to_root,
 )
+from kernbench.placement import Placement, split
 from kernbench.tensors import Tensor, empty, shape_only, tensor
 from kernbench.tl import Language, Pointer
 
 if TYPE_CHECKING:
     from kernbench.machine import Machine
-    from kernbench.placement import Placement
     from kernbench.specs.attention import DecodeSpec
 
 LOWEST = -1e30
 """Where running maxima start: finite, so that a part without keys gives exp(LOWEST - m) = 0 and never inf - inf."""
-ALL_LEVELS = ("sip", "cube", "pe")
 
 
 def merge(a: Partial, b: Partial, *, tl: Language) -> Partial:
@@ -148,7 +147,7 @@ def stage(rows: int, width: int, spec: DecodeSpec, machine: Machine, held: bool)
         return ()
     sizes = [n * -(-rows * width // n) for n in machine.shape]
     shape = (machine.n_pes, max(sizes))
-    placement = _split(ALL_LEVELS)
+    placement = split(0, over=("sip", "cube", "pe"))
     if not held:
         return (shape_only(shape, "f32", machine, placement),)
     return (tensor(np.zeros(shape, np.float32), machine, placement),)  # zeros fill up the last chunk
@@ -164,12 +163,6 @@ def merged(o: Tensor, spec: DecodeSpec) -> np.ndarray:
     weight = np.exp(m - m.max(axis=0))
     found: np.ndarray = (weight * acc).sum(axis=0) / (weight * l).sum(axis=0)
     return found
-
-
-def _split(levels: Any) -> Placement:
-    from kernbench.placement import split
-
-    return split(0, over=levels)
 
 
 def _size(levels: tuple[str, ...], machine: Machine) -> int:

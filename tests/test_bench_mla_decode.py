@@ -74,7 +74,7 @@ def test_random_specs_are_right(bench, data):
         S_kv=draw(st.integers(T_q, 200), "S_kv"),
         h_q=draw(st.integers(1, 9), "h_q"),
         d_rope=rope,
-        d_head=rope + draw(st.integers(1, 48), "d_latent"),
+        d_head=rope + draw(st.integers(16, 48), "d_latent"),
         dtype=draw(st.sampled_from(["f16", "f32"]), "dtype"),
         causal=draw(st.booleans(), "causal"),
         TILE_S_KV=draw(st.integers(1, 80), "tile"),

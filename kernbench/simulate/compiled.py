@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.machine.network import OPPOSITE
-from kernbench.simulate.program import Kind, Program
+from kernbench.simulate.program import Kind, Program, Wait
 from kernbench.simulate.timeline import Hops, Timeline, stuck_error
 
 _SLICE = 200_000
@@ -25,10 +25,11 @@ def run_compiled(program: Program, progress: Callable[[int, int], None] | None =
     figures = program.figures
     state = _State(program)
     lanes = np.bincount(program.class_of, minlength=len(program.class_start) - 1).astype(np.int64)
+    wait_on = np.where(program.wait_kind == Wait.ENGINE_ORDER, ~program.wait_on, program.wait_on)
     fixed: tuple[Any, ...] = (
         program.class_start, program.kind, program.duration, program.body, program.tail, program.nbytes,
         program.direction, program.message, program.column, program.offset,
-        program.engines, program.wait_start, program.wait_on, program.wait_kind, program.slot_start, program.slot_on,
+        program.engines, program.wait_start, wait_on, program.slot_start, program.slot_on,
         program.sends, program.send_start, program.recvs, program.recv_start,
         program.pe, program.rank, program.class_of, program.lane, program.out,
         program.lane_values, program.lane_start, lanes,

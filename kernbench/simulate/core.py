@@ -17,7 +17,6 @@ import numpy as np
 from kernbench.placement import ADDRESS_BITS
 
 _WORK, _LOAD, _STORE, _SEND, _SEND_SHARED, _RECV, _STREAM, _SCALAR = range(8)
-_ENGINE_ORDER = 3
 _AT_MEMORY = -1
 _BITS = ADDRESS_BITS
 _COMMAND_BITS = 32
@@ -70,36 +69,38 @@ def _pop(heap_time, heap_key, heap_slot, size):
 @_jit
 def _serve_memory(address, nbytes, arrival, free, busy, channels, interleave, num, den):
     """Serve a request in the channels that its bytes fall into; return (first begin, last end)."""
-    mask = (np.int64(1) << _BITS) - 1
-    memory, offset = address >> _BITS, address & mask
-    first, last = offset // interleave, (offset + nbytes - 1) // interleave
-    stripes = last - first + 1
-    whole, more = stripes // channels, stripes % channels
-    head_cut = offset - first * interleave
-    tail_cut = (last + 1) * interleave - (offset + nbytes)
+    one = np.uint64(1)  # numbers without a sign are divided faster
+    start = np.uint64(address & ((np.int64(1) << _BITS) - 1))
+    width, many, up, down = np.uint64(interleave), np.uint64(channels), np.uint64(num), np.uint64(den)
+    stop = start + np.uint64(nbytes)
+    first, last = start // width, (stop - one) // width
+    stripes = last - first + one
+    whole, more = stripes // many, stripes % many
+    head_cut, tail_cut = start - first * width, (last + one) * width - stop
     even = more == 0 and head_cut == 0 and tail_cut == 0
-    duration = -(-(whole * interleave) * num // den) if even else np.int64(0)
+    duration = np.int64((whole * width * up + down - one) // down) if even else np.int64(0)
     head, tail = np.int64(-1), np.int64(0)
-    last_channel = last % channels
-    channel = first % channels
-    for j in range(min(stripes, channels)):
+    base, last_channel, channel = np.uint64(address >> _BITS) * many, last % many, first % many
+    for j in range(min(stripes, many)):
         if not even:
-            share = (whole + (1 if j < more else 0)) * interleave
+            share = whole * width
+            if np.uint64(j) < more:
+                share += width
             if j == 0:
                 share -= head_cut
             if channel == last_channel:
                 share -= tail_cut
-            duration = -(-share * num // den)
-        at = memory * channels + channel
+            duration = np.int64((share * up + down - one) // down)
+        at = base + channel
         begin = max(arrival, free[at])
         free[at] = begin + duration
         busy[at] += duration
         if head < 0 or begin < head:
             head = begin
         tail = max(tail, begin + duration)
-        channel += 1
-        if channel == channels:
-            channel = 0
+        channel += one
+        if channel == many:
+            channel = np.uint64(0)
     return head, tail
 
 
@@ -107,7 +108,7 @@ def _serve_memory(address, nbytes, arrival, free, busy, channels, interleave, nu
 def run(
     # program, by command
     class_start, kind, duration, body, tail_ps, nbytes, direction, message, column, offset,
-    engines, wait_start, wait_on, wait_kind, slot_start, slot_on,
+    engines, wait_start, wait_on, slot_start, slot_on,
     sends, send_start, recvs, recv_start,
     # program, by PE
     pe_of, rank_of, class_of, lane_of, out, lane_values, lane_start, lanes_in_class,
@@ -128,6 +129,8 @@ def run(
     """Time a program, or go on with it for up to ``max_events`` events. Return the number of events still waiting.
 
     It also returns when there is no room to note another hop of a load or store.
+
+    ``wait_on`` holds the commands whose ends are waited for, and ``~j`` for the start of command j.
 
     ``counters`` holds [events in the heap, free event slots, events served, hops noted]. ``pointer[r]`` is the next
     command that PE r issues, ``next_issue[r]`` when it may, ``held[r]`` the command whose start or end issue waits for
@@ -216,9 +219,8 @@ def run(
                 t = issue[p]
                 known = True
                 for wait in range(wait_start[g], wait_start[g + _1]):
-                    x = np.uintp(wait)
-                    j = np.uintp(at + wait_on[x])
-                    moment = start[j] if wait_kind[x] == _ENGINE_ORDER else end[j]
+                    j = wait_on[np.uintp(wait)]
+                    moment = end[np.uintp(at + j)] if j >= 0 else start[np.uintp(at + ~j)]
                     if moment < 0:
                         known = False
                         break

@@ -69,7 +69,7 @@ def held_back(
             # -- before the start
             why = _ISSUE
             wait = begun - issued
-            if wait > 0:
+            if wait > 0 and (keep or wait >= best):
                 why, which = _LINK, -1
                 for x in range(wait_start[g], wait_start[g + _1]):
                     w, j = wait_kind[np.uintp(x)], np.int64(wait_on[np.uintp(x)])
@@ -78,6 +78,8 @@ def held_back(
                         this = _OPERAND if w == _W_OPERAND else (_REUSE if w == _W_REUSE else _ENGINE)
                         if this < why or (this == why and j < which):
                             why, which = this, j
+                            if this == _OPERAND and not keep:
+                                break
                 if k == _RECV and why > _MESSAGE:
                     d = direction[g]
                     source, back = peer[pe, d], opposite[d]

@@ -349,7 +349,8 @@ def _slots(stream: Stream, depth: int) -> tuple[np.ndarray, np.ndarray]:
 def _grouped(
     n: int, command: np.ndarray, on: np.ndarray, kind: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    order = np.lexsort((-on, command))  # the latest first: the likeliest to be unknown when the core looks
+    # The latest first: it is the likeliest to be unknown when the core looks.
+    order = np.argsort(command * np.int64(n + 1) + (n - on), kind="stable")
     kinds = np.zeros(len(on), np.int8) if kind is None else kind
     return np.bincount(command, minlength=n), on[order], kinds[order]
 

@@ -1,7 +1,7 @@
 """How fast time is computed: the compiled core beside SimPy, large runs, another machine, loads across the network.
 
-All figures are of this run, for the GQA decode bench with one key/value head (8 query heads, d 128, tiles of 1,024 keys,
-two buffers): CPU seconds of one thread, which on an idle machine are wall seconds too, and wall seconds of whole
+All figures are of this run, for the GQA decode bench with one key/value head (8 query heads, d 128, tiles of 1,024
+keys, two buffers): CPU seconds of one thread, which on an idle machine are wall seconds too, and wall seconds of whole
 processes. SimPy needs minutes for the large program, so that it is compared on one with fewer tiles, unless --full is
 given. Run it on an idle machine.
 

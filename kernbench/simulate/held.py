@@ -50,10 +50,10 @@ def held_back(
             g, p = np.uintp(base + i), np.uintp(at + i)
             issued, begun, k = issue[p], start[p], kind[g]
 
-            # -- before the issue
+            # -- before the issue; what the shorter of the two waits was for matters only if all is kept
             why, which = _ISSUE, -1
-            before = issued - ready
-            if before > 0:
+            before, wait = issued - ready, begun - issued
+            if before > 0 and (keep or before >= wait):
                 why = _CREDIT  # nothing else can hold the issue of a SEND
                 for x in range(slot_start[g], slot_start[g + _1]):
                     j = np.int64(slot_on[x])
@@ -68,8 +68,7 @@ def held_back(
 
             # -- before the start
             why = _ISSUE
-            wait = begun - issued
-            if wait > 0 and (keep or wait >= best):
+            if wait > 0 and (keep or wait >= before):
                 why, which = _LINK, -1
                 for x in range(wait_start[g], wait_start[g + _1]):
                     w, j = wait_kind[np.uintp(x)], np.int64(wait_on[np.uintp(x)])

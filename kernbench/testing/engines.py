@@ -20,8 +20,8 @@ def compare_engines(trace: Trace, machine: Machine | None = None) -> str:
     Returns
     -------
     str
-        ``"agree"`` if every picosecond, cause, busy time and byte is the same; ``"deadlock"`` if both say that it deadlocks,
-        in the same words; else what differs first.
+        ``"agree"`` if every picosecond, cause, busy time and byte is the same; ``"deadlock"`` if both say that it
+        deadlocks, in the same words; else what differs first.
     """
     compiled, defined = (_outcome(trace, machine, engine) for engine in ("compiled", "simpy"))
     if isinstance(compiled, str) or isinstance(defined, str):
@@ -32,7 +32,7 @@ def compare_engines(trace: Trace, machine: Machine | None = None) -> str:
             return f"{column} is {ours.dtype} in compiled and {right.dtype} in simpy, not int64"
         if ours.shape != right.shape:
             return f"{column} has shape {ours.shape} in compiled and {right.shape} in simpy"
-    right_moments, our_moments = (np.stack([t.issue_ps, t.start_ps, t.end_ps, t.served_ps]) for t in (defined, compiled))
+    right_moments, our_moments = (np.stack([getattr(t, c) for c in _COLUMNS[:4]]) for t in (defined, compiled))
     wrong = right_moments != our_moments
     if wrong.any():
         first = np.where(wrong, right_moments, np.iinfo(np.int64).max).min(axis=0).argmin()

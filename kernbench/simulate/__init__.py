@@ -2,6 +2,10 @@
 
 :mod:`~kernbench.simulate.program` states the rules, :mod:`~kernbench.simulate.blocks` is their definition as SimPy
 processes, :mod:`~kernbench.simulate.core` computes the same picoseconds fast.
+
+Why a run takes as long as it does is read off its Timeline: :mod:`~kernbench.simulate.waits` for commands,
+:mod:`~kernbench.simulate.engine_time` for engines, :mod:`~kernbench.simulate.path` for the run.
+:mod:`~kernbench.simulate.explain` says what would change it.
 """
 
 from __future__ import annotations

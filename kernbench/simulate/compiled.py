@@ -77,7 +77,7 @@ class _State:
         self.link_free = np.zeros(network.n_links, np.int64)
         self.link_busy = np.zeros_like(self.link_free)
         self.link_bytes = np.zeros_like(self.link_free)
-        self.issue = np.full(program.n_commands, -1, np.int64)
+        self.issue = np.empty(program.n_commands, np.int64)  # set of each command as it is issued
         self.start = np.full(program.n_commands, -1, np.int64)
         self.end = np.full(program.n_commands, -1, np.int64)
         self.served = np.full(program.n_commands, -1, np.int64)

@@ -157,13 +157,13 @@ def run(
             kept, waiting = 0, window_size[r]
             w = 0
             next_to_issue, ready, hold = pointer[r], next_issue[r], held[r]
-            in_window, left = window_engines[r], 0  # engines that the commands in the window occupy: before, and now
+            in_window, stay = window_engines[r], 0  # engines that the commands in the window occupy: before, and now
             blocked = 0  # engines whose next command cannot start yet
             while True:
                 # next candidate: first the window, in order; then newly issued commands
                 if w < waiting:
                     if blocked & in_window == in_window:  # so is all that follows
-                        left |= in_window
+                        stay |= in_window
                         for x in range(w, waiting if kept < w else w):
                             window[r, kept + x - w] = window[r, x]
                         kept += waiting - w
@@ -211,7 +211,7 @@ def run(
                 # try to start command i
                 g, p = np.uintp(base + i), np.uintp(at + i)
                 if engines[g] & blocked:
-                    left |= engines[g]
+                    stay |= engines[g]
                     window[r, kept] = i
                     kept += 1
                     continue
@@ -231,14 +231,14 @@ def run(
                     other = rank_of[source]
                     back = opposite[d]
                     slot = send_start[class_of[other] * 12 + back] + message[g]
-                    left = end[out[other] + sends[slot]]
-                    if left < 0:
+                    sent = end[out[other] + sends[slot]]
+                    if sent < 0:
                         known = False
                     else:
-                        t = max(t, left + message_latency[link_of[source, back]])
+                        t = max(t, sent + message_latency[link_of[source, back]])
                 if not known:
                     blocked |= engines[g]
-                    left |= engines[g]
+                    stay |= engines[g]
                     window[r, kept] = i
                     kept += 1
                     continue
@@ -284,7 +284,7 @@ def run(
                     key = (np.int64(pe) << _COMMAND_BITS) | i
                     _push(heap_time, heap_key, heap_slot, heap_size, arrival, key, slot)
                     heap_size += 1
-            window_size[r], window_engines[r] = kept, left
+            window_size[r], window_engines[r] = kept, stay
             pointer[r], next_issue[r], held[r] = next_to_issue, ready, hold
 
         if heap_size == 0 or budget == 0 or n_hops == len(hop_place):

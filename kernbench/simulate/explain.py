@@ -33,7 +33,7 @@ class WhatIf:
     """What is free: a key of :data:`WHAT_IFS`."""
     makespan_ps: int
     saved_ps: int
-    """How much sooner the run ends; 0 if that thing does not hold it back."""
+    """How much sooner the run ends: 0 if that thing does not hold it back, negative if it ends later."""
 
 
 @dataclass(frozen=True)

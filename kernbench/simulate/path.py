@@ -22,6 +22,7 @@ import numpy as np
 
 from kernbench.machine.network import DIRECTIONS
 from kernbench.simulate.arrays import arrays_of
+from kernbench.simulate.plain import runnable
 from kernbench.simulate.servers import services_of
 from kernbench.simulate.timeline import Timeline
 
@@ -184,8 +185,8 @@ def critical_path(timeline: Timeline, pe: int | None = None) -> CriticalPath:
     """
     from kernbench.simulate import walk as compiled
 
-    walk: Callable[..., int] = compiled.walk
     program = timeline.program
+    walk: Callable[..., int] = runnable(compiled.walk, program.n_commands)
     rank, command = _last(timeline, pe)
     arrays = arrays_of(timeline)
     services = services_of(timeline, arrays)

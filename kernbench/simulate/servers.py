@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kernbench.simulate.plain import runnable
 from kernbench.simulate.timeline import Timeline
 
 
@@ -38,7 +39,7 @@ def services_of(timeline: Timeline, arrays: tuple[Any, ...]) -> Services:
     """Find what each server serves; ``arrays`` are those of :func:`~kernbench.simulate.arrays.arrays_of`."""
     from kernbench.simulate import serve
 
-    gather: Callable[..., int] = serve.gather
+    gather: Callable[..., int] = runnable(serve.gather, timeline.program.n_commands)
     machine = timeline.program.machine
     servers = machine.network.n_memories + machine.network.n_links
     starts = np.zeros(servers + 1, np.int64)

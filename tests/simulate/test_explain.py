@@ -53,6 +53,11 @@ def test_without_contention_nothing_that_is_free_makes_a_run_longer():
     assert all(helped[name] > 1 for name in WHAT_IFS), helped
 
 
+def test_under_contention_a_saving_may_be_negative():
+    found = [what for timeline in random_timelines() for what in explain(timeline.program.trace).what_ifs]
+    assert 0 < sum(what.saved_ps < 0 for what in found) < len(found) / 20
+
+
 @pytest.mark.parametrize("free", ["issue", "latency"])
 def test_what_a_machine_file_can_make_free_too_takes_as_long_in_the_definition(free):
     checked = 0

@@ -112,13 +112,14 @@ def test_the_work_of_memories_can_be_laid_out_again():
     for timeline in random_timelines():
         program = timeline.program
         memory = program.machine.memory
+        lanes = np.array([len(cls.pes) for cls in program.trace.classes])
         services = services_of(timeline, arrays_of(timeline))
         for server in range(program.machine.network.n_memories):
             first, last = services.start[server : server + 2].tolist()
             serve_again(
                 first, last, services.arrival, services.rank, services.command, services.channel_begin,
                 program.class_start, program.nbytes, program.column, program.offset, program.class_of, program.lane,
-                program.lane_values, program.lane_start, arrays_of(timeline)[27], memory.channels, memory.interleave,
+                program.lane_values, program.lane_start, lanes, memory.channels, memory.interleave,
                 program.figures.channel_num, program.figures.channel_den,
             )  # fmt: skip
             begin = services.channel_begin[first:last]

@@ -60,8 +60,8 @@ def inputs_for_accuracy(source: str = "captured") -> dict[str, Arrays]:
     (tokens, _, d), keys = arrays["q"].shape, arrays["k"].shape[0]
     if tokens != keys or tokens % BLOCK or d < 32 or d & (d - 1):
         raise InputError(
-            f"{source}: accuracy needs as many queries as keys, in whole blocks of {BLOCK} tokens, and heads of 32, 64, "
-            f"128 or 256 elements; it has {tokens} queries, {keys} keys and heads of {d}"
+            f"{source}: accuracy needs as many queries as keys, in whole blocks of {BLOCK} tokens, and heads of 32, "
+            f"64, 128 or 256 elements; it has {tokens} queries, {keys} keys and heads of {d}"
         )
     return {Path(source).name: arrays}
 

@@ -69,6 +69,7 @@ class PathResult(_Part):
     """The critical path, from picosecond 0 to the end of the run."""
 
     time_by_line: dict[str, float] = Field(description="source line → share of the makespan; they add up to 1")
+    time_by_place: dict[str, float] = Field(description="PE, memory or link → share of the makespan; they add up to 1")
     waited_for: dict[str, int] = Field(description="what the steps of the path waited for → how many steps")
     segments: list[PathSegment] = Field(description="the longest stretches, in the order of time")
     segments_left_out: int = Field(ge=0, description="shorter stretches that are not listed")
@@ -114,6 +115,9 @@ class RunResult(_Part):
         description="share of the makespan that the critical path spends on each cause, largest first; they add up to 1"
     )
     critical_path: PathResult | None
+    engine_time: dict[str, dict[str, float]] | None = Field(
+        description="engine → what it does with the makespan (busy, waiting by cause, idle at the end) → share"
+    )
     scratch_peak_bytes: int = Field(description="largest scratch footprint of any PE")
     scratch_by_line: dict[str, int] = Field(
         description="source line → bytes that its tiles hold at the moment of that peak"
@@ -219,6 +223,7 @@ def run_bench(
         engines=timeline and timeline.busy_share(),
         time_by_cause=by_cause,
         critical_path=path,
+        engine_time=timeline and _engine_time(timeline),
         scratch_peak_bytes=trace.scratch_peak_bytes,
         scratch_by_line=_scratch_by_line(trace),
         hbm_bytes=timeline and timeline.hbm_bytes,
@@ -228,6 +233,12 @@ def run_bench(
         wall=clock.wall(),
         warnings=[*warnings, *trace.warnings],
     )
+
+
+def _engine_time(timeline: Timeline) -> dict[str, dict[str, float]]:
+    from kernbench.simulate.engine_time import engine_time
+
+    return engine_time(timeline).shares()
 
 
 _SEGMENTS = 200
@@ -247,9 +258,12 @@ def _why(timeline: Timeline) -> tuple[dict[str, float], PathResult]:
         )
         for s in longest
     ]  # fmt: skip
-    by_line = exact_shares(path.time_by_line())
     result = PathResult(
-        time_by_line=by_line, waited_for=path.edges, segments=segments, segments_left_out=len(stretches) - len(segments)
+        time_by_line=exact_shares(path.time_by_line()),
+        time_by_place=exact_shares(path.time_by_place()),
+        waited_for=path.edges,
+        segments=segments,
+        segments_left_out=len(stretches) - len(segments),
     )
     return exact_shares(path.time_by_cause()), result
 

@@ -37,6 +37,9 @@ def print_result(result: RunResult) -> None:
     console.print(table)
     if result.critical_path is not None:
         _print_lines(console, "critical path by source line (simulated)", result.critical_path.time_by_line, "{:.1%}")
+        _print_lines(console, "critical path by place (simulated)", result.critical_path.time_by_place, "{:.1%}", 3)
+    for engine, shares in (result.engine_time or {}).items():
+        console.print(f"[dim]{engine:>7} engines:[/] {_shares(shares)}")
     _print_lines(console, "scratch peak by source line (recorded)", result.scratch_by_line, "{:,} B")
     for warning in result.warnings:
         console.print(f"[yellow]warning:[/] {escape(warning)}")
@@ -46,15 +49,17 @@ _LINES = 5
 """Source lines that are listed for each question."""
 
 
-def _print_lines(console: Console, title: str, lines: Mapping[str, float], shown_as: str) -> None:
-    """Print the source lines with the largest figures."""
+def _print_lines(
+    console: Console, title: str, lines: Mapping[str, float], shown_as: str, most: int = _LINES
+) -> None:
+    """Print the source lines, or places, with the largest figures."""
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(overflow="ellipsis", no_wrap=True)
-    for line, figure in list(lines.items())[:_LINES]:
+    for line, figure in list(lines.items())[:most]:
         table.add_row(shown_as.format(figure), escape(line))
-    if len(lines) > _LINES:
-        table.add_row("", f"[dim]and {len(lines) - _LINES} more lines[/]")
+    if len(lines) > most:
+        table.add_row("", f"[dim]and {len(lines) - most} more[/]")
     console.print(f"[dim]{title}[/]")
     console.print(table)
 

@@ -119,6 +119,9 @@ def test_every_picosecond_has_a_cause_and_a_source_line():
     path = result.critical_path
     assert sum(result.time_by_cause.values()) == 1.0
     assert sum(path.time_by_line.values()) == 1.0
+    assert sum(path.time_by_place.values()) == 1.0
+    assert {"load", "matrix", "vector", "send", "recv", "store"} == set(result.engine_time)
+    assert all(sum(shares.values()) == pytest.approx(1) for shares in result.engine_time.values())
     assert path.segments[0].start_ps == 0
     assert path.segments[-1].end_ps == result.makespan_ps
     assert path.segments_left_out == 0

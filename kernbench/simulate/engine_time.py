@@ -23,6 +23,7 @@ import numpy as np
 from kernbench.machine.network import DIRECTIONS
 from kernbench.record.stream import Engine
 from kernbench.simulate.arrays import arrays_of
+from kernbench.simulate.plain import runnable
 from kernbench.simulate.timeline import Timeline
 from kernbench.simulate.waits import Held
 
@@ -82,9 +83,9 @@ def engine_time(timeline: Timeline) -> EngineTime:
     """Find what each engine of each PE does with its time."""
     from kernbench.simulate import held, usage
 
-    held_back: Callable[..., int] = held.held_back
-    use: Callable[..., None] = usage.use_of_engines
     program, makespan = timeline.program, timeline.makespan_ps
+    held_back: Callable[..., int] = runnable(held.held_back, program.n_commands)
+    use: Callable[..., None] = runnable(usage.use_of_engines, program.n_commands)
     lists = _Lists(timeline)
     arrays = arrays_of(timeline)
     rows = np.concatenate([[0], np.cumsum(np.diff(lists.class_start)[program.class_of])])

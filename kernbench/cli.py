@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +14,7 @@ import typer
 
 from kernbench._version import __version__
 from kernbench.errors import InputError, KernbenchError
+from kernbench.output import whole_file
 
 if TYPE_CHECKING:
     from kernbench.machine import Machine
@@ -312,30 +312,9 @@ def _parse_settings(settings: list[str]) -> dict[str, str]:
     return parsed
 
 
-@contextmanager
-def _output_file(path: Path | None) -> Iterator[Path | None]:
-    """Give a temporary file beside ``path`` that takes its place at the end, if all goes well.
-
-    It is made at once, so that a path that cannot be written is found before the work and not after it.
-    """
-    if path is None or (path.exists() and not path.is_file() and not path.is_dir()):
-        yield path  # nothing, or a device such as /dev/stdout: written directly
-        return
-    target = path.resolve()
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        if target.is_dir():
-            raise IsADirectoryError(21, "Is a directory")
-        if target.exists() and not os.access(target, os.W_OK):
-            raise PermissionError(13, "Permission denied")
-        temporary.touch(exist_ok=False)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}") from None
-    try:
-        yield temporary
-        os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
+def _output_file(path: Path | None) -> AbstractContextManager[Path | None]:
+    """Give :func:`~kernbench.output.whole_file` for an option that may be absent."""
+    return nullcontext() if path is None else whole_file(path)
 
 
 @contextmanager

@@ -24,6 +24,13 @@ if TYPE_CHECKING:
 GOOD, CHECK_FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 """Exit codes."""
 
+BenchName = Annotated[str, typer.Argument(help="Name of a bench; `kernbench list` shows them.")]
+Topology = Annotated[str, typer.Option(help="Name or file of a machine.")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a field of the spec; may be repeated.")
+]
+NoProgress = Annotated[bool, typer.Option("--no-progress", help="Do not show what is going on.")]
+
 app = typer.Typer(
     help="Simulate attention kernels on multi-device meshes: what they compute, and how long it takes.",
     no_args_is_help=True,
@@ -82,11 +89,9 @@ def _options(
 @app.command()
 @_reports_errors
 def run(
-    bench: Annotated[str, typer.Argument(help="Name of a bench; `kernbench list` shows them.")],
-    topology: Annotated[str, typer.Option(help="Name or file of a machine.")] = "row4_pe8",
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a field of the spec; may be repeated.")
-    ] = None,
+    bench: BenchName,
+    topology: Topology = "row4_pe8",
+    settings: Settings = None,
     mode: Annotated[str, typer.Option(help="both, values or time.")] = "both",
     engine: Annotated[str, typer.Option(help="compiled, or simpy (slow: the definition).")] = "compiled",
     inputs: Annotated[
@@ -103,7 +108,7 @@ def run(
         str, typer.Option(help="PEs in the timeline, e.g. 0-7, cube0 or sip0.cube1.pe3; default: all.")
     ] = "all",
     trace_limit: Annotated[int, typer.Option(min=1, help="Most commands in the timeline.")] = 1_000_000,
-    no_progress: Annotated[bool, typer.Option("--no-progress", help="Do not show what is going on.")] = False,
+    no_progress: NoProgress = False,
 ) -> int:
     """Run a bench: compute its values, check them, and simulate how long it takes."""
     given = _parse_settings(settings or [])
@@ -164,11 +169,9 @@ def _trace_writer(
 @app.command()
 @_reports_errors
 def explain(
-    bench: Annotated[str, typer.Argument(help="Name of a bench; `kernbench list` shows them.")],
-    topology: Annotated[str, typer.Option(help="Name or file of a machine.")] = "row4_pe8",
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a field of the spec; may be repeated.")
-    ] = None,
+    bench: BenchName,
+    topology: Topology = "row4_pe8",
+    settings: Settings = None,
     json: Annotated[Path | None, typer.Option(help="Write the explanation to this file.")] = None,
 ) -> int:
     """Time a bench again with one thing made free at a time, beside lower bounds: what would change it?"""
@@ -277,7 +280,7 @@ def accuracy(
     ] = "captured",
     plot: Annotated[Path | None, typer.Option(help="Draw the picture to this PNG file.")] = None,
     json: Annotated[Path | None, typer.Option(help="Write every row to this file.")] = None,
-    no_progress: Annotated[bool, typer.Option("--no-progress", help="Do not show what is going on.")] = False,
+    no_progress: NoProgress = False,
 ) -> int:
     """Hold attention over stored formats (f16 ... fp8, i4, UltraQuant) and sparse masks against float64."""
     with _output_file(plot) as picture, _output_file(json) as file:

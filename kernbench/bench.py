@@ -1,7 +1,8 @@
 """What a bench is, and how benches are found.
 
-A file ``benches/<family>.py`` holds kernels and a module-level list ``BENCHES`` of :class:`Bench`. Files are looked
-for in ``benches/`` of the working directory first, then in those that come with kernbench.
+A file ``benches/<family>.py`` holds kernels and a module-level list ``BENCHES`` of :class:`Bench` (a kernel for a
+mesh) and :class:`GridBench` (kernels launched as grids of workgroups, as on a GPU). Files are looked for in
+``benches/`` of the working directory first, then in those that come with kernbench.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -17,11 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kernbench.errors import InputError, KernbenchError, nearest
+from kernbench.errors import InputError, KernbenchError, SpecError, nearest
 from kernbench.specs.attention import BenchSpec
+from kernbench.specs.implementation import Implementation
 
 if TYPE_CHECKING:
     from kernbench.machine import Machine
+    from kernbench.simulate.launch.collective import Operation
+    from kernbench.tensors import Tensor
 
 Arrays = dict[str, np.ndarray]
 
@@ -60,7 +64,97 @@ class Bench:
     """What ``kernbench check`` runs."""
 
 
-def find_bench(name: str) -> Bench:
+@dataclass(frozen=True, kw_only=True)
+class GridLaunch:
+    """One launch of a grid of workgroups."""
+
+    kernel: Callable[..., None]
+    """The function that is recorded; its program ids are the workgroup's place in the grid."""
+    grid: tuple[int, ...]
+    """Workgroups along x (the fastest), y and z."""
+    args: tuple[Any, ...]
+    """Its arguments: tensors placed on the machine, without splits, and plain values."""
+    implementation: Implementation
+    """What a workgroup occupies, and how its steps are scheduled."""
+    reads_results: bool = False
+    """Whether what it loads was stored by the launch before, so that it is in the last cache if it fits there."""
+
+
+@dataclass(frozen=True)
+class SideBySide:
+    """Launches on several SIPs (GPUs) at once, one on each. What follows waits for the slowest."""
+
+    launches: tuple[GridLaunch, ...]
+    alike: int = 1
+    """SIPs that do what each of these launches does; their values are computed once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collective:
+    """What SIPs send one another between two launches."""
+
+    operation: Operation
+    nbytes: int
+    """As :func:`kernbench.simulate.launch.collective.collective_time` takes it."""
+    senders: int
+    """SIPs that send: all, or those of a ``send_recv`` whose peer only receives."""
+    distance: int = 1
+    """Links from a sender to its peer, of a ``send_recv``."""
+    moves: tuple[tuple[Tensor, Tensor, int], ...]
+    """(source, target, i): ``target[i]`` takes the values of ``source``; what stays on a SIP included."""
+
+
+GridStep = GridLaunch | SideBySide | Collective
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridBench:
+    """Kernels for grids of workgroups, launched one after the other, and what tells whether their result is right."""
+
+    name: str
+    summary: str
+    """One line for ``kernbench list``."""
+    spec: type[BenchSpec]
+    """Class of its specs; the class's defaults are the bench's."""
+    implementation: type[Implementation]
+    """Class of its implementations: tile sizes, waves and what else a kernel chooses for the same spec."""
+    launches: Callable[[Any, Any, Machine, Arrays | None], tuple[Sequence[GridStep], Any]]
+    """``(spec, implementation, machine, arrays)`` → the launches in order, on one SIP or several, with what SIPs send
+    one another between them, and the tensor of results. Without arrays the tensors are
+    :func:`kernbench.shape_only`."""
+    reference: Callable[[Any, Arrays], np.ndarray]
+    """``(spec, arrays)`` → the right result in float64."""
+    output: Callable[[Any, Any], np.ndarray]
+    """``(spec, results)`` → its values in the layout of the reference."""
+    tolerance: Callable[[Any], float]
+    """``spec`` → the largest relative L2 error that is right."""
+    cases: tuple[Case, ...] = ()
+    """What ``kernbench check`` runs; settings may name fields of the spec and of the implementation."""
+
+
+AnyBench = Bench | GridBench
+
+
+def apply_settings(bench: AnyBench, settings: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return the spec, and for a grid bench the implementation (else None), with these fields set.
+
+    Raises
+    ------
+    SpecError
+        If neither has such a field (the nearest name of both is given), or a value is not right for it.
+    """
+    if isinstance(bench, Bench):
+        return bench.spec(**settings), None
+    both = {**bench.spec.model_fields, **bench.implementation.model_fields}
+    for name in settings:
+        if name not in both:
+            raise SpecError(f"unknown field {name!r} of the spec and the implementation{nearest(name, both)}")
+    mine = {name: value for name, value in settings.items() if name in bench.implementation.model_fields}
+    rest = {name: value for name, value in settings.items() if name not in mine}
+    return bench.spec(**rest), bench.implementation(**mine)
+
+
+def find_bench(name: str) -> AnyBench:
     """Return the bench called ``name``.
 
     Raises
@@ -76,9 +170,9 @@ def find_bench(name: str) -> Bench:
     raise InputError(f"unknown bench {name!r}{nearest(name, all_benches())}")
 
 
-def all_benches() -> dict[str, Bench]:
+def all_benches() -> dict[str, AnyBench]:
     """Return every bench by name; the working directory's own come before the installed ones."""
-    found: dict[str, Bench] = {}
+    found: dict[str, AnyBench] = {}
     for path in bench_files():
         for bench in _load(path):
             found.setdefault(bench.name, bench)
@@ -102,11 +196,11 @@ def _installed() -> Path:
     return in_wheel if in_wheel.is_dir() else package.parent / "benches"
 
 
-def _load(path: Path) -> list[Bench]:
+def _load(path: Path) -> list[AnyBench]:
     """Import a bench file and return its benches."""
     benches = getattr(_module(path), "BENCHES", None)
-    if not isinstance(benches, list) or not all(isinstance(b, Bench) for b in benches):
-        raise InputError(f"{path}: BENCHES must be a list of kernbench.bench.Bench")
+    if not isinstance(benches, list) or not all(isinstance(b, AnyBench) for b in benches):
+        raise InputError(f"{path}: BENCHES must be a list of kernbench.bench.Bench and GridBench")
     return benches
 
 

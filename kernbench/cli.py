@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,23 +11,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kernbench._version import __version__
+from kernbench.commandline import (
+    CHECK_FAILED,
+    GOOD,
+    INTERRUPTED,
+    NoProgress,
+    output_file,
+    parse_settings,
+    reports_errors,
+    say_interrupted,
+    shown_progress,
+)
 from kernbench.errors import InputError, KernbenchError
-from kernbench.output import whole_file
+from kernbench.realrun.commands import app as realrun_app
 
 if TYPE_CHECKING:
     from kernbench.machine import Machine
-    from kernbench.run import Progress
     from kernbench.simulate.timeline import Timeline
-
-GOOD, CHECK_FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
-"""Exit codes."""
 
 BenchName = Annotated[str, typer.Argument(help="Name of a bench; `kernbench list` shows them.")]
 Topology = Annotated[str, typer.Option(help="Name or file of a machine.")]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a field of the spec; may be repeated.")
 ]
-NoProgress = Annotated[bool, typer.Option("--no-progress", help="Do not show what is going on.")]
 
 app = typer.Typer(
     help="Simulate attention kernels on multi-device meshes: what they compute, and how long it takes.",
@@ -40,35 +44,16 @@ app = typer.Typer(
 )
 
 
+app.add_typer(realrun_app, name="realrun")
+
+
 def main() -> None:
     """Entry point of the ``kernbench`` command."""
     try:
         app()
     except KeyboardInterrupt:
-        _say_interrupted()
+        say_interrupted()
         sys.exit(INTERRUPTED)
-
-
-def _reports_errors(command: Callable[..., int]) -> Callable[..., None]:
-    """Turn bad input into one message without a traceback, and what a command returns into the exit code."""
-
-    @functools.wraps(command)
-    def guarded(*args: Any, **kwargs: Any) -> None:
-        try:
-            code = command(*args, **kwargs)
-        except KernbenchError as error:
-            typer.echo(f"kernbench: {error}", err=True)
-            code = BAD_INPUT
-        except KeyboardInterrupt:
-            _say_interrupted()
-            code = INTERRUPTED
-        raise typer.Exit(code)
-
-    return guarded
-
-
-def _say_interrupted() -> None:
-    typer.echo("kernbench: interrupted; nothing was written", err=True)
 
 
 def _print_version(wanted: bool) -> None:
@@ -87,7 +72,7 @@ def _options(
 
 
 @app.command()
-@_reports_errors
+@reports_errors
 def run(
     bench: BenchName,
     topology: Topology = "row4_pe8",
@@ -111,26 +96,26 @@ def run(
     no_progress: NoProgress = False,
 ) -> int:
     """Run a bench: compute its values, check them, and simulate how long it takes."""
-    given = _parse_settings(settings or [])
+    given = parse_settings(settings or [])
     if trace is not None and mode == "values":
         raise InputError("--trace needs time: use --mode both or --mode time")
     notes: list[str] = []
-    with _output_file(json) as file, _output_file(trace) as trace_file:
-        from kernbench.bench import find_bench
+    with output_file(json) as file, output_file(trace) as trace_file:
+        from kernbench.bench import apply_settings, find_bench
         from kernbench.machine import load_machine
         from kernbench.run import run_bench
         from kernbench.screen import print_result
-        from kernbench.specs.attention import spec_from_settings
 
         found = find_bench(bench)
-        spec = spec_from_settings(found.spec, given)
+        spec, implementation = apply_settings(found, given)
         machine = load_machine(topology)
         look = _trace_writer(machine, trace, trace_file, trace_pes, trace_limit, notes)
-        with _progress(no_progress) as progress:
+        with shown_progress(no_progress) as progress:
             result = run_bench(
                 found,
                 machine,
                 spec,
+                implementation=implementation,
                 mode=mode,  # type: ignore[arg-type]  # it is checked in there
                 engine=engine,  # type: ignore[arg-type]
                 inputs=inputs,
@@ -167,7 +152,7 @@ def _trace_writer(
 
 
 @app.command()
-@_reports_errors
+@reports_errors
 def explain(
     bench: BenchName,
     topology: Topology = "row4_pe8",
@@ -175,17 +160,21 @@ def explain(
     json: Annotated[Path | None, typer.Option(help="Write the explanation to this file.")] = None,
 ) -> int:
     """Time a bench again with one thing made free at a time, beside lower bounds: what would change it?"""
-    given = _parse_settings(settings or [])
-    with _output_file(json) as file:
-        from kernbench.bench import find_bench
+    given = parse_settings(settings or [])
+    with output_file(json) as file:
+        from kernbench.bench import GridBench, find_bench
         from kernbench.machine import load_machine
         from kernbench.record import record
+        from kernbench.run import check_fits, mesh_only
         from kernbench.screen import print_explanation
         from kernbench.simulate.explain import explain as explain_trace
         from kernbench.specs.attention import spec_from_settings
 
         found = find_bench(bench)
+        if isinstance(found, GridBench):
+            raise mesh_only(found, "`kernbench explain`")
         spec, machine = spec_from_settings(found.spec, given), load_machine(topology)
+        check_fits(found, machine)
         args, _ = found.arguments(spec, machine, None)
         explanation = explain_trace(record(found.kernel, machine, args=args))
         if file is not None:
@@ -197,7 +186,7 @@ def explain(
 
 
 @app.command("list")
-@_reports_errors
+@reports_errors
 def list_all() -> int:
     """List the benches and the machines that can be named."""
     from kernbench.bench import all_benches
@@ -210,7 +199,7 @@ def list_all() -> int:
 
 
 @app.command()
-@_reports_errors
+@reports_errors
 def show(
     topology: Annotated[str, typer.Argument(help="Name or file of a machine.")] = "",
     png: Annotated[Path | None, typer.Option(help="Draw the machine to this file.")] = None,
@@ -227,7 +216,7 @@ def show(
         return GOOD
     if not topology:
         raise InputError("name a machine to show; `kernbench list` shows those that there are")
-    with _output_file(png) as file:
+    with output_file(png) as file:
         machine = load_machine(topology)
         if file is not None:
             from kernbench.machine.graph import draw
@@ -238,7 +227,7 @@ def show(
 
 
 @app.command()
-@_reports_errors
+@reports_errors
 def check(
     benches: Annotated[list[str] | None, typer.Argument(metavar="[BENCH]...", help="Default: all benches.")] = None,
 ) -> int:
@@ -259,13 +248,15 @@ def check(
 
 def _check_case(bench: Any, case: Any) -> tuple[bool, str]:
     """Return whether one case is right, and what to say of it."""
+    from kernbench.bench import apply_settings
     from kernbench.machine import load_machine
     from kernbench.run import run_bench
     from kernbench.screen import errors_text
 
     try:
-        spec = bench.spec(**case.settings)
-        result = run_bench(bench, load_machine(case.topology), spec, mode="values", inputs=case.inputs)
+        spec, implementation = apply_settings(bench, case.settings)
+        machine = load_machine(case.topology)
+        result = run_bench(bench, machine, spec, implementation=implementation, mode="values", inputs=case.inputs)
     except KernbenchError as error:
         return False, str(error)
     assert result.correctness is not None  # mode values always has one
@@ -273,7 +264,7 @@ def _check_case(bench: Any, case: Any) -> tuple[bool, str]:
 
 
 @app.command()
-@_reports_errors
+@reports_errors
 def accuracy(
     inputs: Annotated[
         str, typer.Option(help="captured, or FILE.npz with arrays q, k, v (token, head, dim).")
@@ -283,12 +274,12 @@ def accuracy(
     no_progress: NoProgress = False,
 ) -> int:
     """Hold attention over stored formats (f16 ... fp8, i4, UltraQuant) and sparse masks against float64."""
-    with _output_file(plot) as picture, _output_file(json) as file:
+    with output_file(plot) as picture, output_file(json) as file:
         from kernbench.accuracy import accuracy_table, inputs_for_accuracy
         from kernbench.screen import print_accuracy
 
         arrays = inputs_for_accuracy(inputs)
-        with _progress(no_progress) as progress:
+        with shown_progress(no_progress) as progress:
             rows = accuracy_table(arrays, progress)
         if picture is not None:
             from kernbench.report.accuracy_plot import plot_accuracy
@@ -300,36 +291,6 @@ def accuracy(
             file.write_text(json_format.dumps([vars(row) for row in rows], indent=2) + "\n", encoding="utf-8")
     print_accuracy(rows)
     return GOOD
-
-
-def _parse_settings(settings: list[str]) -> dict[str, str]:
-    """Split ``key=value`` texts."""
-    parsed: dict[str, str] = {}
-    for text in settings:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            raise InputError(f"--set takes key=value, e.g. --set S_kv=4096, not {text!r}")
-        if key.strip() in parsed:
-            raise InputError(f"--set {key.strip()} is given twice")
-        parsed[key.strip()] = value.strip()
-    return parsed
-
-
-def _output_file(path: Path | None) -> AbstractContextManager[Path | None]:
-    """Give :func:`~kernbench.output.whole_file` for an option that may be absent."""
-    return nullcontext() if path is None else whole_file(path)
-
-
-@contextmanager
-def _progress(hidden: bool) -> Iterator[Progress | None]:
-    """Show the current stage on stderr, if that is a terminal."""
-    if hidden or not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status("starting") as status:
-        yield lambda stage: status.update(stage)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,9 @@ from kernbench.record import Trace, record
 
 if TYPE_CHECKING:
     from kernbench.execute import ExecutionReport
+    from kernbench.simulate.launch.timeline import LaunchTimeline
     from kernbench.simulate.timeline import Timeline
+    from kernbench.specs.implementation import Implementation
 
 MODES = ("both", "values", "time")
 
@@ -25,8 +27,8 @@ class LaunchResult:
     """What every PE did."""
     execution: ExecutionReport | None
     """``None`` in mode ``"time"``."""
-    timeline: Timeline | None
-    """``None`` in mode ``"values"``."""
+    timeline: Timeline | LaunchTimeline | None
+    """``None`` in mode ``"values"``; a ``LaunchTimeline`` on a machine whose PEs hold workgroups."""
 
     @property
     def makespan_ps(self) -> int:
@@ -44,6 +46,7 @@ def launch(
     engine: str = "compiled",
     grid: Sequence[int] | int | None = None,
     dot_dtype: str = "f32",
+    implementation: Implementation | None = None,
 ) -> LaunchResult:
     """Record ``kernel``, then execute and simulate it.
 
@@ -55,6 +58,9 @@ def launch(
         ``"both"``, ``"values"`` (tensors hold the results) or ``"time"`` (tensors need not have values).
     engine
         As for :func:`~kernbench.simulate`.
+    implementation
+        On a machine whose PEs hold workgroups: what one occupies, and how its steps are scheduled. Default: four waves
+        that take little.
 
     Raises
     ------
@@ -64,12 +70,19 @@ def launch(
     if mode not in MODES:
         raise InputError(f"unknown mode {mode!r}{nearest(mode, MODES)}")
     trace = record(kernel, machine, args, grid=grid, dot_dtype=dot_dtype)
-    execution = timeline = None
+    execution = None
+    timeline: Timeline | LaunchTimeline | None = None
     if mode != "time":
         from kernbench.execute import execute
 
         execution = execute(trace)
-    if mode != "values":
+    if mode != "values" and machine.holds_workgroups:
+        from kernbench.simulate.launch import simulate_launch
+        from kernbench.simulate.launch.lower import lower
+        from kernbench.specs.implementation import Implementation
+
+        timeline = simulate_launch(lower(trace, machine, implementation or Implementation()), engine)
+    elif mode != "values":
         from kernbench.simulate import simulate
 
         timeline = simulate(trace, machine, engine=engine)

@@ -6,15 +6,15 @@ The command line prints what :func:`run_bench` returns; ``--json`` writes it as 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
 
 from kernbench._version import __version__
-from kernbench.bench import Bench
+from kernbench.bench import AnyBench, GridBench
+from kernbench.clock import Clock
+from kernbench.clock import Progress as Progress
 from kernbench.errors import InputError, nearest
 from kernbench.execute import execute
 from kernbench.machine import Machine
@@ -22,6 +22,7 @@ from kernbench.record import record
 from kernbench.simulate import simulate
 from kernbench.specs.attention import BenchSpec
 from kernbench.specs.correctness import compare
+from kernbench.specs.implementation import Implementation
 from kernbench.specs.inputs import default_source, make_inputs
 
 if TYPE_CHECKING:
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
 
 Mode = Literal["both", "values", "time"]
 Engine = Literal["compiled", "simpy"]
-Progress = Callable[[str], None]
-"""Called with the name of each stage as it begins."""
-
 NullableFloat = Annotated[
     float | None, PlainSerializer(lambda x: x if x is not None and math.isfinite(x) else None, when_used="json")
 ]
@@ -75,6 +73,30 @@ class PathResult(_Part):
     segments_left_out: int = Field(ge=0, description="shorter stretches that are not listed")
 
 
+class LaunchPart(_Part):
+    """One launch of a grid of workgroups."""
+
+    kernel: str = Field(description="name of the kernel function")
+    grid: tuple[int, int, int] = Field(description="workgroups along x, y and z")
+    makespan_ps: int = Field(description="from its first workgroup's dispatch to its last one's end")
+    overhead_ps: int = Field(description="what starting it costs before that")
+    workgroups_per_pe: int = Field(description="workgroups that a PE holds at once")
+    time_by_cause: dict[str, float] = Field(description="share of the places' time by cause; they add up to 1")
+    sips: int = Field(1, description="SIPs (GPUs) that run a launch like it side by side; this is the slowest")
+
+
+class CollectivePart(_Part):
+    """What SIPs (GPUs) send one another between two launches."""
+
+    operation: str = Field(description="all_gather, send_recv ...")
+    after: int = Field(description="how many entries of launches come before it")
+    senders: int = Field(description="SIPs that send")
+    nbytes: int = Field(description="of one rank: its input")
+    sent_nbytes: int = Field(description="bytes that each sender sends")
+    protocol: str = Field(description="low-latency, bulk or copy")
+    makespan_ps: int = Field(description="from the last rank's beginning to its end everywhere")
+
+
 class Wall(_Part):
     """Seconds on the host, imports excluded; null for a stage that the mode leaves out."""
 
@@ -84,6 +106,12 @@ class Wall(_Part):
     simulate_s: float | None = Field(ge=0, description="computing the time, compilation on a first run included")
     reference_s: float | None = Field(ge=0, description="the float64 reference and the comparison")
     total_s: float = Field(ge=0, description="all of these together")
+
+    @classmethod
+    def of(cls, clock: Clock) -> Wall:
+        """Return what a clock has measured up to now."""
+        names = ("inputs", "record", "execute", "simulate", "reference")
+        return cls(**{f"{name}_s": clock.seconds.get(name) for name in names}, total_s=clock.total_s)
 
 
 class Evidence(_Part):
@@ -101,6 +129,9 @@ class RunResult(_Part):
     topology: str = Field(description="name of the machine")
     topology_sha256: str = Field(description="fingerprint of the machine's figures")
     spec: dict[str, Any] = Field(description="every field of the spec")
+    implementation: dict[str, Any] | None = Field(
+        None, description="every field of a grid bench's implementation; null for a mesh bench"
+    )
     mode: Mode
     engine: Engine | None = Field(description="what computed the time; null in mode values")
     inputs: str | None = Field(description="random, captured or the file; null if no values were needed")
@@ -113,6 +144,10 @@ class RunResult(_Part):
     engines: dict[str, float] | None = Field(description="engine → share of the makespan that it is busy, 0 to 1")
     time_by_cause: dict[str, float] | None = Field(
         description="share of the makespan that the critical path spends on each cause, largest first; they add up to 1"
+    )
+    launches: list[LaunchPart] | None = Field(None, description="of a grid bench, in order; null for a mesh bench")
+    collectives: list[CollectivePart] | None = Field(
+        None, description="between the launches of a grid bench on several SIPs, in order; null if there are none"
     )
     critical_path: PathResult | None
     engine_time: dict[str, dict[str, float]] | None = Field(
@@ -138,10 +173,11 @@ class RunResult(_Part):
 
 
 def run_bench(
-    bench: Bench,
+    bench: AnyBench,
     machine: Machine,
     spec: BenchSpec | None = None,
     *,
+    implementation: Implementation | None = None,
     mode: Mode = "both",
     engine: Engine = "compiled",
     inputs: str | None = None,
@@ -159,6 +195,8 @@ def run_bench(
         As :func:`kernbench.load_machine` returns it.
     spec
         Sizes and choices; default: the bench's own.
+    implementation
+        Of a grid bench: what its kernel chooses and occupies; default: the bench's own.
     mode
         ``values`` computes and checks the output, ``time`` simulates (no tensor is ever held), ``both`` does both.
     engine
@@ -176,13 +214,20 @@ def run_bench(
     Raises
     ------
     KernbenchError
-        For any input that cannot be used.
+        For any input that cannot be used, and for a mesh bench on a machine whose PEs hold workgroups or the reverse.
     """
     _check_choice("mode", mode, get_args(Mode))
     _check_choice("engine", engine, get_args(Engine))
+    check_fits(bench, machine)
     import numba  # noqa: F401  # the engines import it when they need it; imported here, no clock counts it
 
-    clock = _Clock(progress)
+    clock = Clock(progress)
+    if isinstance(bench, GridBench):
+        from kernbench.run_grid import run_grid_bench
+
+        if look is not None:
+            raise mesh_only(bench, "a timeline of commands (--trace)")
+        return run_grid_bench(bench, machine, spec, implementation, mode, engine, inputs, seed, clock)
     spec, arrays, source = spec or bench.spec(), None, inputs
     warnings: tuple[str, ...] = ()
     with clock.stage("inputs"):
@@ -225,12 +270,12 @@ def run_bench(
         critical_path=path,
         engine_time=timeline and _engine_time(timeline),
         scratch_peak_bytes=trace.scratch_peak_bytes,
-        scratch_by_line=_scratch_by_line(trace),
+        scratch_by_line=scratch_by_line(trace),
         hbm_bytes=timeline and timeline.hbm_bytes,
         link_bytes=timeline and timeline.link_bytes,
         flops=timeline and timeline.flops,
         correctness=correctness,
-        wall=clock.wall(),
+        wall=Wall.of(clock),
         warnings=[*warnings, *trace.warnings],
     )
 
@@ -284,7 +329,7 @@ def exact_shares(parts: dict[str, int]) -> dict[str, float]:
     return {name: n / grain for name, n in exact.items()}
 
 
-def _scratch_by_line(trace: Trace) -> dict[str, int]:
+def scratch_by_line(trace: Trace) -> dict[str, int]:
     """Return the peak of the PE with the largest footprint by source line, largest first."""
     largest = max(trace.classes, key=lambda c: c.scratch_peak_bytes)
     lines: dict[str, int] = {}
@@ -293,33 +338,29 @@ def _scratch_by_line(trace: Trace) -> dict[str, int]:
     return lines
 
 
+def check_fits(bench: AnyBench, machine: Machine) -> None:
+    """Check that a bench is written for this kind of machine. Raises InputError, which names one that fits."""
+    if isinstance(bench, GridBench) and not machine.holds_workgroups:
+        raise InputError(
+            f"bench {bench.name} launches grids of workgroups, but {machine.name} is a mesh: each PE has one program "
+            "of its own; run it on a machine whose PEs hold workgroups, such as --topology h200"
+        )
+    if not isinstance(bench, GridBench) and machine.holds_workgroups:
+        raise InputError(
+            f"bench {bench.name} is written for a mesh (one program a PE, channels between them), but PEs of "
+            f"{machine.name} hold workgroups of a grid; run it on a mesh such as --topology row4_pe8, or run a grid "
+            "bench such as decode_splitkv"
+        )
+
+
+def mesh_only(bench: AnyBench, what: str) -> InputError:
+    """Return the error for something that exists for meshes only."""
+    return InputError(
+        f"{what} exists for meshes only, and bench {bench.name} launches grids of workgroups: "
+        "its time by cause is in the result of `kernbench run`"
+    )
+
+
 def _check_choice(what: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
         raise InputError(f"unknown {what} {value!r}{nearest(value, known)}")
-
-
-class _Clock:
-    """Seconds by stage."""
-
-    def __init__(self, progress: Progress | None) -> None:
-        self.progress = progress
-        self.seconds: dict[str, float] = {}
-        self.start = time.perf_counter()
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        if self.progress:
-            self.progress(name)
-        start = time.perf_counter()
-        yield
-        self.seconds[name] = time.perf_counter() - start
-
-    def tick(self, name: str) -> Callable[[int, int], None] | None:
-        """Return what tells how far a stage is, or None if nobody wants to know."""
-        tell = self.progress
-        return (lambda done, total: tell(f"{name} {done / max(total, 1):.0%}")) if tell else None
-
-    def wall(self) -> Wall:
-        names = ("inputs", "record", "execute", "simulate", "reference")
-        stages = {f"{name}_s": self.seconds.get(name) for name in names}
-        return Wall(**stages, total_s=time.perf_counter() - self.start)

@@ -13,7 +13,7 @@ from kernbench.specs.correctness import WORST_ROW_FACTOR
 
 if TYPE_CHECKING:
     from kernbench.accuracy import Row
-    from kernbench.bench import Bench, Case
+    from kernbench.bench import AnyBench, Case
     from kernbench.machine import Machine
     from kernbench.run import CorrectnessResult, RunResult, Wall
     from kernbench.simulate.explain import Explanation
@@ -33,7 +33,8 @@ def print_result(result: RunResult) -> None:
         table.add_column(heading, overflow="fold", header_style="dim")
     for name, value, evidence in _rows(result):
         table.add_row(name, value, evidence)
-    console.print(f"[bold]{escape(result.bench)}[/] on [bold]{escape(result.topology)}[/]: {_spec(result.spec)}")
+    settings = {**result.spec, **(result.implementation or {})}
+    console.print(f"[bold]{escape(result.bench)}[/] on [bold]{escape(result.topology)}[/]: {_spec(settings)}")
     console.print(table)
     if result.critical_path is not None:
         _print_lines(console, "critical path by source line (simulated)", result.critical_path.time_by_line, "{:.1%}")
@@ -49,9 +50,7 @@ _LINES = 5
 """Source lines that are listed for each question."""
 
 
-def _print_lines(
-    console: Console, title: str, lines: Mapping[str, float], shown_as: str, most: int = _LINES
-) -> None:
+def _print_lines(console: Console, title: str, lines: Mapping[str, float], shown_as: str, most: int = _LINES) -> None:
     """Print the source lines, or places, with the largest figures."""
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(justify="right", no_wrap=True)
@@ -89,10 +88,16 @@ def print_explanation(bench: str, explanation: Explanation) -> None:
 def _rows(result: RunResult) -> list[tuple[str, str, str]]:
     """Return (name, value, kind of evidence) of each figure that was measured."""
     evidence = result.evidence
+    of_grid = result.implementation is not None
+    who, where = ("workgroups", "live tiles of a workgroup") if of_grid else ("PEs", "in a PE")
     rows = [
-        ("PEs", f"{result.pes:,} in {result.classes} classes, {result.commands:,} commands", "recorded"),
-        ("scratch peak", f"{_bytes(result.scratch_peak_bytes)} in a PE", "recorded"),
+        (who, f"{result.pes:,} in {result.classes} classes, {result.commands:,} commands", "recorded"),
+        ("scratch peak", f"{_bytes(result.scratch_peak_bytes)} {where}", "recorded"),
     ]
+    for part in result.launches or ():
+        grid = " x ".join(f"{n:,}" for n in part.grid)
+        took = f"{_time(part.makespan_ps)} behind {_time(part.overhead_ps)} of launch"
+        rows.append((part.kernel, f"grid {grid}, {part.workgroups_per_pe} a PE: {took}", evidence.time))
     if result.makespan_ps is not None and result.engines is not None:
         busy = ", ".join(f"{name} {share:.1%}" for name, share in result.engines.items())
         rows += [
@@ -209,7 +214,7 @@ def print_accuracy(rows: list[Row]) -> None:
     console.print(table)
 
 
-def print_check_line(bench: Bench, case: Case, passed: bool, message: str) -> None:
+def print_check_line(bench: AnyBench, case: Case, passed: bool, message: str) -> None:
     """Print the outcome of one case."""
     settings = " ".join(f"{name}={_setting(value)}" for name, value in case.settings.items()) or "default spec"
     word = "[green]ok  [/]" if passed else "[bold red]FAIL[/]"

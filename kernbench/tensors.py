@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,6 +47,23 @@ class Tensor:
     def __repr__(self) -> str:
         held = "" if self.is_held else ", shape only"
         return f"Tensor(shape={self.shape}, dtype={self.dtype}, parts={self.layout.n_parts}{held})"
+
+    def seen_by(self, machine: Machine) -> Tensor:
+        """Return this tensor as the workgroups of a launch see it: the same values, whole, at each of them.
+
+        Raises
+        ------
+        InputError
+            If it is split over the machine: a launch's workgroups have no parts of their own.
+        """
+        if self.placement.splits:
+            raise InputError(f"{self!r} is split over PEs, but workgroups of a grid see whole tensors: do not place it")
+        view = copy(self)
+        if self.is_held:
+            view._parts = self.parts()  # one list for both, so that each sees what the other's kernel stores
+        view.machine_signature = machine.signature
+        view.layout = lay_out(self.shape, replicated(), machine)
+        return view
 
     @property
     def is_held(self) -> bool:

@@ -42,7 +42,8 @@ class Channels:
 
     def __post_init__(self) -> None:
         self._peer = self.trace.machine.network.peer
-        self._depth = self.trace.machine.pe.channel.depth
+        machine = self.trace.machine
+        self._depth = 0 if machine.holds_workgroups else machine.channel.depth  # workgroups have no channels
 
     def need(self, pe: int, command: Command) -> Need:
         """Return what a PE needs to execute a ``send`` or ``recv``."""

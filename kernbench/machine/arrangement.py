@@ -24,7 +24,7 @@ class Grid:
     """Positions and the links between them."""
 
     arrangement: str
-    """row, ring, mesh, torus or fully_connected."""
+    """row, ring, mesh, torus or fully_connected; or apart, where no links join the positions (in a GPU)."""
     columns: int
     """Positions from west to east."""
     rows: int = 1
@@ -60,6 +60,8 @@ class Grid:
         """
         row, column = np.divmod(np.arange(self.count), self.columns)
         found = np.full((self.count, 4), -1, np.int32)
+        if self.arrangement == "apart":
+            return found
         for side, (dx, dy) in enumerate(_STEPS):
             x, y = column + dx, row + dy
             if self.wraps[0]:
@@ -99,7 +101,7 @@ class Grid:
         [0, 1, 2, 1]
         """
         here = np.arange(self.count)
-        if self.direct:
+        if self.direct or self.arrangement == "apart":
             return np.broadcast_to(here, (self.count, self.count)).astype(np.int32)
         row, column = np.divmod(here, self.columns)
         x = _step(column[:, None], column[None, :], self.columns, self.wraps[0])

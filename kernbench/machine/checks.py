@@ -9,7 +9,7 @@ import numpy as np
 from kernbench.errors import compress
 from kernbench.machine.arrangement import Grid
 from kernbench.machine.places import LEVELS, Place, parse_place
-from kernbench.machine.schema import GridSpec, MachineSpec, PeGridSpec
+from kernbench.machine.schema import GridSpec, MachineSpec, PeGridSpec, PeSpec
 
 MOST_CUBES = 4096
 """Routes are tables over pairs of CUBEs: this many take a quarter of a gigabyte."""
@@ -22,9 +22,12 @@ def faults(spec: MachineSpec) -> list[Fault]:
     """Return every (key path, message) that is wrong with a spec whose single values are right."""
     found = [
         *_grid_faults("system.sips", spec.system.sips, "SIPs", "{bandwidth: 64 GB/s, latency: 500 ns}"),
-        *_grid_faults("sip.cubes", spec.sip.cubes, "CUBEs", "{bandwidth: 256 GB/s, latency: 20 ns}"),
-        *_link_needed("cube.pes", spec.cube.pes, "PEs", "{bandwidth: 128 GB/s, latency: 5 ns}"),
+        *_grid_faults(
+            "sip.cubes", spec.sip.cubes, "CUBEs", "{bandwidth: 256 GB/s, latency: 20 ns}", spec.pe.residency is None
+        ),
+        *_pe_faults(spec),
         *_memory_faults(spec),
+        *_collective_faults(spec),
     ]
     if "default" not in spec.pe.vector.cost:
         found.append(("pe.vector.cost.default", "missing; the cycles of operations not named, e.g. 'default: 1'"))
@@ -35,18 +38,46 @@ def faults(spec: MachineSpec) -> list[Fault]:
 def grids(spec: MachineSpec) -> tuple[Grid, Grid, Grid]:
     """Return the grids of SIPs in the system, CUBEs in a SIP and PEs in a CUBE."""
     sips, cubes, pes = spec.system.sips, spec.sip.cubes, spec.cube.pes
+    apart = spec.pe.residency is not None
     return (
         Grid(sips.arrangement, sips.columns, sips.rows),
-        Grid(cubes.arrangement, cubes.columns, cubes.rows),
-        Grid("mesh", pes.columns, pes.rows),
+        Grid("apart" if apart else cubes.arrangement, cubes.columns, cubes.rows),
+        Grid("apart" if apart else "mesh", pes.columns, pes.rows),
     )
 
 
-def _grid_faults(path: str, grid: GridSpec, things: str, example: str) -> Iterator[Fault]:
+def _grid_faults(path: str, grid: GridSpec, things: str, example: str, linked: bool = True) -> Iterator[Fault]:
     if grid.rows > 1 and grid.arrangement not in ("mesh", "torus"):
         advice = f"set rows: 1 and columns: {grid.rows * grid.columns}, or arrangement: mesh or torus"
         yield f"{path}.rows", f"{grid.arrangement!r} has one row, found {grid.rows}; {advice}"
-    yield from _link_needed(path, grid, things, example)
+    if linked:
+        yield from _link_needed(path, grid, things, example)
+
+
+def _pe_faults(spec: MachineSpec) -> Iterator[Fault]:
+    """Tell what the PE's kind (one program of its own, or workgroups of a grid) needs and does not have."""
+    pe = spec.pe
+    if pe.residency is None:
+        yield from _link_needed("cube.pes", spec.cube.pes, "PEs", "{bandwidth: 128 GB/s, latency: 5 ns}")
+        mesh = {"issue": "1 ns", "queue_depth": "8", "channel": "{depth: 2, receive: 4 ns}"}
+        yield from ((f"pe.{key}", f"missing; add e.g. '{key}: {e}'") for key, e in mesh.items() if not _has(pe, key))
+        if pe.workgroup is not None:
+            yield "pe.workgroup", "only PEs that hold workgroups (pe.residency) have it"
+        if spec.launch is not None:
+            yield "launch", "only machines whose PEs hold workgroups (pe.residency) have it"
+        return
+    if pe.workgroup is None:
+        yield "pe.workgroup", "missing; add e.g. 'workgroup: {start: 300 ns, end: 300 ns, barrier: 100 ns}'"
+    if spec.launch is None:
+        yield "launch", "missing; add e.g. 'launch: {cold: 3.4 us, graph: 0.7 us, dispatch: 1 ns}'"
+    if spec.cube.memory is not None:
+        yield "cube.memory", "belongs into sip.memory: CUBEs whose PEs hold workgroups share the SIP's memory"
+    if pe.channel is not None:
+        yield "pe.channel", "PEs that hold workgroups (pe.residency) have no channels; remove one of the two"
+
+
+def _has(pe: PeSpec, key: str) -> bool:
+    return getattr(pe, key) is not None
 
 
 def _link_needed(path: str, grid: GridSpec | PeGridSpec, things: str, example: str) -> Iterator[Fault]:
@@ -61,6 +92,18 @@ def _memory_faults(spec: MachineSpec) -> Iterator[Fault]:
         yield "cube.memory", "missing; give each CUBE its memory here, or all CUBEs of a SIP one in sip.memory"
     if own is not None and shared is not None:
         yield "sip.memory", "a machine has either cube.memory or sip.memory; remove one"
+
+
+def _collective_faults(spec: MachineSpec) -> Iterator[Fault]:
+    has = spec.collective
+    if has is None:
+        return
+    if spec.pe.residency is None:
+        yield "collective", "only machines whose PEs hold workgroups (pe.residency) have it: a mesh's kernels send"
+    elif has.bulk_latency < has.latency:
+        yield "collective.bulk_latency", "is below collective.latency: the low-latency protocol has the lower one"
+    elif has.low_latency > has.achievable:
+        yield "collective.low_latency", "is above collective.achievable: the bulk protocol has the larger share"
 
 
 def _size_faults(spec: MachineSpec) -> Iterator[Fault]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Annotated, Any
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -91,6 +92,53 @@ class Whole(_Field):
 
 
 @dataclass(frozen=True)
+class Share(_Field):
+    """A share of something: more than 0, at most 1."""
+
+    example: float
+
+    def read(self, written: Any) -> float:
+        """Return the value of what a user wrote."""
+        number = _decimal(written)
+        if number is not None and 0 < number <= 1:
+            return float(number)
+        raise ValueError(f"expected a share such as {self.example}, more than 0 and at most 1, found {shown(written)}")
+
+    def schema(self) -> dict[str, Any]:
+        """Return the JSON Schema of what a user may write."""
+        return {"type": "number", "exclusiveMinimum": 0, "maximum": 1, "examples": [self.example]}
+
+
+@dataclass(frozen=True)
+class Cycles(_Field):
+    """Cycles for one element: more than 0, whole or with up to three decimals; whole numbers stay ``int``."""
+
+    example: int
+    most: int = 1_000_000
+
+    def read(self, written: Any) -> int | float:
+        """Return the value of what a user wrote."""
+        number = _decimal(written)
+        if number is not None and 0 < number <= self.most and number == round(number, 3):
+            return int(number) if number == int(number) else float(number)
+        raise ValueError(
+            f"expected a number from 0.001 to {self.most:,} with at most three decimals, found {shown(written)}"
+        )
+
+    def schema(self) -> dict[str, Any]:
+        """Return the JSON Schema of what a user may write."""
+        return {"type": "number", "exclusiveMinimum": 0, "maximum": self.most, "examples": [self.example]}
+
+
+def _decimal(written: Any) -> Decimal | None:
+    """Return the exact number that a user wrote; None if it is none."""
+    if isinstance(written, bool) or not isinstance(written, (int, float, str)):
+        return None
+    text = str(written).strip()
+    return Decimal(text) if re.fullmatch(r"\d{1,12}(\.\d{1,12})?", text) else None
+
+
+@dataclass(frozen=True)
 class OneOf(_Field):
     """One of a set of names."""
 
@@ -146,6 +194,26 @@ class Table(_Field):
         """Return the JSON Schema of what a user may write."""
         values = {name: self.values.schema() for name in self.keys.names}
         return {"type": "object", "properties": values, "additionalProperties": False, "minProperties": 1,
+                "examples": [self.example]}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Mapped(_Field):
+    """A mapping from names of one form to values of one type."""
+
+    keys: Text
+    values: _Field
+    example: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        keys = core_schema.no_info_plain_validator_function(self.keys.read)
+        values = core_schema.no_info_plain_validator_function(self.values.read)
+        return core_schema.dict_schema(keys, values)
+
+    def schema(self) -> dict[str, Any]:
+        """Return the JSON Schema of what a user may write."""
+        values = {f"^{self.keys.pattern}$": self.values.schema()}
+        return {"type": "object", "patternProperties": values, "additionalProperties": False,
                 "examples": [self.example]}  # fmt: skip
 
 

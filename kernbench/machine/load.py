@@ -51,6 +51,18 @@ def topology_names() -> dict[str, Path]:
     return found
 
 
+def find_machine_file(source: str) -> Path:
+    """Return the file of a machine, by what :attr:`Machine.source` says of it.
+
+    Raises
+    ------
+    TopologyError
+        If there is none: the machine was made from a mapping.
+    """
+    path, _ = _find(source.removesuffix(".yaml").removesuffix(".yml") if "/" not in source else source)
+    return path
+
+
 def _find(what: str | Path) -> tuple[Path, str]:
     """Return the file that ``what`` means, and how messages name it."""
     text = str(what)

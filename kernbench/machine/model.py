@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from kernbench.errors import InputError
 from kernbench.machine import checks, overrides, places
 from kernbench.machine.arrangement import Grid
 from kernbench.machine.explain import validate
-from kernbench.machine.schema import MachineSpec, MemorySpec, PeSpec
+from kernbench.machine.schema import ChannelSpec, MachineSpec, MemorySpec, PeSpec
 
 if TYPE_CHECKING:
     from kernbench.machine.network import Network
+    from kernbench.machine.workgroups import WorkgroupGrid
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -137,6 +139,25 @@ class Machine:
         return self.spec.pe
 
     @property
+    def holds_workgroups(self) -> bool:
+        """Whether its PEs hold workgroups of a grid, as a GPU's do, in place of one program each."""
+        return self.spec.pe.residency is not None
+
+    @property
+    def channel(self) -> ChannelSpec:
+        """Figures of the channels between PEs. Raises InputError if PEs hold workgroups."""
+        if self.spec.pe.channel is None:
+            raise InputError(f"PEs of {self.name} hold workgroups of a grid: there are no channels between them")
+        return self.spec.pe.channel
+
+    @property
+    def queue_depth(self) -> int:
+        """Commands that may wait in front of each engine. Raises InputError if PEs hold workgroups."""
+        if self.spec.pe.queue_depth is None:
+            raise InputError(f"PEs of {self.name} hold workgroups of a grid: they have no queues of commands")
+        return self.spec.pe.queue_depth
+
+    @property
     def memory(self) -> MemorySpec:
         """Figures of a memory, whoever owns it."""
         found = self.spec.cube.memory or self.spec.sip.memory
@@ -164,6 +185,23 @@ class Machine:
         """
         levels = [(g.arrangement, g.columns, g.rows) for g in self.grids]
         return (self.shape, *levels, self.memory_scope)
+
+    @property
+    def scratch_capacity(self) -> int:
+        """Bytes that the tiles of one program may take while it is recorded."""
+        return self.spec.pe.scratch
+
+    def as_grid(self, grid: Sequence[int] | int) -> WorkgroupGrid:
+        """Return this machine as a launch of ``grid`` workgroups (x[, y[, z]]) sees it.
+
+        Raises
+        ------
+        InputError
+            If its PEs hold one program each, or the grid is none.
+        """
+        from kernbench.machine.workgroups import WorkgroupGrid
+
+        return WorkgroupGrid.of(self, grid)
 
     def coordinates(self, pe: int) -> tuple[int, int, int]:
         """Return (sip, cube in the SIP, PE in the CUBE) of a PE index."""

@@ -267,7 +267,8 @@ def _next_hops(sips: Grid, cubes: Grid, ends: tuple[Ints, Ints, Ints]) -> tuple[
     # Ids by table over one SIP's CUBEs: searching each of n_nodes**2 hops would take a second.
     sip_id, cube_id = _ids(sips), _ids(cubes)
     per_sip = len(ends[1]) // sips.count
-    between_cubes = len(ends[0]) + sip[:, None] * per_sip + cube_id[cube[:, None], cube_step]
+    own = cube_id[cube[:, None], cube_step]
+    between_cubes = np.where(own < 0, -1, len(ends[0]) + sip[:, None] * per_sip + own)
     link = np.where(crossing, sip_id[sip[:, None], sip_step], between_cubes)
 
     np.fill_diagonal(node, -1)

@@ -110,13 +110,13 @@ def _sentence(trace: Trace, who: str, command: Command, peer: str) -> str:
     if command.op == "recv":
         what = f"receives from {direction}, where {peer} has not sent"
     else:
-        depth = trace.machine.pe.channel.depth
+        depth = trace.machine.channel.depth
         what = f"sends to {direction}, where {peer} has not received the last {_count(depth, 'message')}"
     return f"  {who} {what}\n    at {trace.lines[command.line]}"
 
 
 def _mend(trace: Trace, chain: list[Wait], is_ring: bool) -> str:
-    depth = trace.machine.pe.channel.depth
+    depth = trace.machine.channel.depth
     last = chain[-1]
     back = DIRECTIONS[int(OPPOSITE[last.command.direction])]
     peer = trace.machine.pe_name(last.peer)

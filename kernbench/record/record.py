@@ -13,11 +13,13 @@ import numpy as np
 from kernbench.dtypes import dtype as to_dtype
 from kernbench.errors import InputError, KernbenchError, KernelError
 from kernbench.machine import Machine
+from kernbench.machine.workgroups import WorkgroupGrid
 from kernbench.placement import assign_addresses
 from kernbench.record.checks import check_channels
 from kernbench.record.lines import LineTable, line_of_failure
 from kernbench.record.races import check_races
 from kernbench.record.recorder import Recorder
+from kernbench.record.room import fitted
 from kernbench.record.trace import PEClass, Trace
 from kernbench.tensors import Tensor
 from kernbench.tl import Binding, Group, Pointer
@@ -41,7 +43,8 @@ def record(
     args
         Positional arguments of the kernel.
     grid
-        Programs along (PE in CUBE, CUBE in SIP, SIP): the first so many of each take part. Default: all.
+        Programs along (PE in CUBE, CUBE in SIP, SIP): the first so many of each take part. Default: all. On a machine
+        whose PEs hold workgroups: the launch's workgroups along x, y and z; there is no default.
     dot_dtype
         Format that ``tl.dot`` rounds its results to, ``"f32"`` or ``"f16"``/``"bf16"``.
 
@@ -72,6 +75,8 @@ def record_members(
     kind = to_dtype(dot_dtype)
     if kind.name not in ("f32", "f16", "bf16"):
         raise InputError(f"dot_dtype is f32, f16 or bf16, not {dot_dtype}")
+    if machine.holds_workgroups and not isinstance(machine, WorkgroupGrid):
+        machine, grid = _launch_grid(grid, machine), None
     extents = _grid(grid, machine)
     tensors = _tensors(kernel, machine, args)
     addresses = assign_addresses([(t.layout, t.dtype.nbytes) for t, _ in tensors.values()], machine)
@@ -88,7 +93,8 @@ def record_members(
                 for i, (key, (tensor, name)) in enumerate(tensors.items())
             }
             _run(kernel, [Pointer(bindings[id(a)]) if isinstance(a, Tensor) else a for a in args], recorder)
-            classes.append(recorder.finish())
+            cls = recorder.finish()
+            classes.append(fitted(cls, machine, lines) if isinstance(machine, WorkgroupGrid) else cls)
             warnings.update(recorder.warnings)
             waiting.extend(recorder.forks)
     classes.sort(key=lambda c: int(c.pes[0]))
@@ -119,11 +125,22 @@ def _tensors(kernel: Callable[..., None], machine: Machine, args: Sequence[Any])
     """Return each tensor among the arguments once, by identity, with the first parameter that it is passed for."""
     found: dict[int, tuple[Tensor, str]] = {}
     for name, tensor in zip(_parameter_names(kernel, args), args, strict=True):
-        if isinstance(tensor, Tensor):
-            if tensor.machine_signature != machine.signature:
+        if isinstance(tensor, Tensor) and id(tensor) not in found:
+            seen = tensor
+            if isinstance(machine, WorkgroupGrid) and tensor.machine_signature == machine.placed:
+                seen = tensor.seen_by(machine)
+            if seen.machine_signature != machine.signature:
                 raise InputError(f"{name} was placed on a machine of another shape than {machine.name}")
-            found.setdefault(id(tensor), (tensor, name))
+            found[id(tensor)] = (seen, name)
     return found
+
+
+def _launch_grid(grid: Sequence[int] | int | None, machine: Machine) -> WorkgroupGrid:
+    if grid is None:
+        raise InputError(
+            f"PEs of {machine.name} hold workgroups of a grid, so a launch there needs its grid: grid=(x, y, z)"
+        )
+    return machine.as_grid(grid)
 
 
 def _grid(grid: Sequence[int] | int | None, machine: Machine) -> tuple[int, int, int]:

@@ -76,7 +76,7 @@ class Recorder:
         self._line = 0
         self._log: list[tuple[str, Made]] = []
         self._position = 0
-        self._scratch = Scratch(machine.pe.scratch)
+        self._scratch = Scratch(machine.scratch_capacity)
         self._commands: list[Command] = []
         self._tiles: list[TileInfo] = []
         self._buffers: list[Buffer] = []

@@ -47,10 +47,15 @@ def simulate(
     DeadlockError
         If PEs wait for one another.
     InputError
-        If the machine has another shape than the one recorded for.
+        If the machine has another shape than the one recorded for, or the trace is of a grid of workgroups.
     """
     if engine not in ENGINES:
         raise InputError(f"unknown engine {engine!r}{nearest(engine, ENGINES)}")
+    if trace.machine.holds_workgroups:
+        raise InputError(
+            f"{trace.kernel} was recorded as a grid of workgroups, whose time depends on what each occupies: use "
+            "kernbench.launch(..., grid=, implementation=), or kernbench.simulate.launch.lower and simulate_launch"
+        )
     from kernbench.simulate.program import build_program
 
     program = build_program(trace, machine or trace.machine)

@@ -71,7 +71,7 @@ def run_simpy(program: Program, progress: Progress | None = None) -> Timeline:
 
 def _channels(env: simpy.Environment, program: Program, fabric: Fabric) -> dict[tuple[int, int], Channel]:
     """Return the channels by (sender, direction)."""
-    depth, link_of = program.machine.pe.channel.depth, program.machine.network.link_of
+    depth, link_of = program.machine.channel.depth, program.machine.network.link_of
     senders, directions = np.nonzero(link_of >= 0)
     return {
         (pe, d): Channel(env, fabric.links[link_of[pe, d]], depth)
@@ -215,7 +215,7 @@ class PE:
         lanes = {int(EngineId.LOAD): self._spec.load.queues, int(EngineId.STORE): self._spec.store.queues}
         engines_of: list[list[Engine]] = [[] for _ in range(len(self._stream))]
         for number, commands in self._stream.by_engine.items():
-            engine = Engine(self._env, self._spec.queue_depth, lanes.get(number, 1))
+            engine = Engine(self._env, self._program.machine.queue_depth, lanes.get(number, 1))
             for index in commands.tolist():
                 engines_of[index].append(engine)
         return engines_of
@@ -233,7 +233,7 @@ class PE:
             self._env.process(self._execute(command, [engine.enter(command) for engine in engines]))
             self.next = index + 1
             self.receiving = index if command.op == Op.RECV else -1
-            yield self._env.timeout(self._spec.issue)
+            yield self._env.timeout(self._spec.issue or 0)
             if command.op == Op.RECV:
                 yield command.started
                 self.receiving = -1

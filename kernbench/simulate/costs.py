@@ -5,6 +5,8 @@ Every duration is rounded up to a whole picosecond, so that no work is ever free
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 from kernbench.errors import InputError
 from kernbench.machine import Machine
 from kernbench.machine.schema import MatrixSpec, VectorSpec
@@ -35,14 +37,15 @@ def dot_ps(matrix: MatrixSpec, dtype: str, batch: int, m: int, n: int, k: int) -
     ``startup + ceil(2 * batch * m' * n' * k' / rate)``, where ``m'`` is ``m`` rounded up to a multiple of
     ``tile.m``, and so on. The rate is that of the operands' format; of two formats (``"fp8e4m3,fp4e2m1"``), the lower.
     """
-    rate = min(_rate(matrix, name) for name in dtype.split(","))
+    rate = min(rate_of(matrix, name) for name in dtype.split(","))
     padded = 1
     for extent, tile in ((m, matrix.tile.m), (n, matrix.tile.n), (k, matrix.tile.k)):
         padded *= -(-extent // tile) * tile
     return matrix.startup + -(-2 * batch * padded * PS // rate)
 
 
-def _rate(matrix: MatrixSpec, dtype: str) -> int:
+def rate_of(matrix: MatrixSpec, dtype: str) -> int:
+    """Return the operations per second of one format. Raises InputError if the machine gives none."""
     rate = matrix.rates.get(_SAME_RATE.get(dtype, dtype))
     if rate is None:
         known = ", ".join(sorted(matrix.rates))
@@ -95,9 +98,14 @@ def cost_ps(machine: Machine, key: CostKey, free: Op | None = None) -> tuple[int
     return composite_ps(machine, name, dtype, work, free)
 
 
-def _cost(vector: VectorSpec, name: str) -> int:
-    return vector.cost.get(name, vector.cost["default"])
+def _cost(vector: VectorSpec, name: str) -> int | Fraction:
+    return exactly(vector.cost.get(name, vector.cost["default"]))
 
 
-def _cycles_ps(cycles: int, clock: int) -> int:
-    return -(-cycles * PS // clock)
+def exactly(number: int | float) -> int | Fraction:
+    """Return the number that a machine file wrote: a float holds a decimal with few digits."""
+    return number if isinstance(number, int) else Fraction(str(number))
+
+
+def _cycles_ps(cycles: int | Fraction, clock: int) -> int:
+    return int(-(-cycles * PS // clock))

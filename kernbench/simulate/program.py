@@ -199,7 +199,7 @@ def build_program(trace: Trace, machine: Machine) -> Program:
     lanes = np.array([len(c.pes) for c in trace.classes], np.int64)
     duration, body, tail = costs_of(streams, machine)
     waits = [_waits(s, machine) for s in streams]
-    slots = [_slots(s, machine.pe.queue_depth) for s in streams]
+    slots = [_slots(s, machine.queue_depth) for s in streams]
     sends, send_start = _messages(streams, Engine.SEND)
     recvs, recv_start = _messages(streams, Engine.RECV)
     pe = np.concatenate([c.pes for c in trace.classes]).astype(np.int64)
@@ -248,8 +248,8 @@ def figures_of(machine: Machine) -> Figures:
     channel = Fraction(PS * memory.channels, memory.bandwidth)
     return Figures(
         network.link_num, network.link_den, network.link_latency, network.link_latency, network.route_latency,
-        channel.numerator, channel.denominator, memory.latency, pe.load.outstanding or 0, pe.issue, pe.channel.depth,
-        pe.queue_depth,
+        channel.numerator, channel.denominator, memory.latency, pe.load.outstanding or 0, pe.issue or 0,
+        machine.channel.depth, machine.queue_depth,
     )  # fmt: skip
 
 
@@ -309,7 +309,7 @@ def _costs(stream: Stream, machine: Machine, free: Op | None) -> tuple[np.ndarra
     has_cost = stream.cost >= 0
     duration = np.where(has_cost, table[stream.cost, 0], 0)
     body, tail = np.zeros(n, np.int64), np.zeros(n, np.int64)
-    duration[stream.op == Op.RECV] = machine.pe.channel.receive
+    duration[stream.op == Op.RECV] = machine.channel.receive
     streams = (stream.op == Op.COMPOSITE) & (stream.column >= 0)
     body[streams], tail[streams] = table[stream.cost[streams], 0], table[stream.cost[streams], 1]
     loads = (stream.op == Op.LOAD) | (stream.op == Op.SCALAR) | streams

@@ -48,7 +48,7 @@ class BenchSpec(BaseModel):
         try:
             super().__init__(**settings)
         except ValidationError as error:
-            raise SpecError(_plain(error, type(self))) from None
+            raise SpecError(plain_errors(error, type(self))) from None
 
     if TYPE_CHECKING:  # each spec has these, as a field or as a property
 
@@ -186,7 +186,7 @@ def _shown(levels: tuple[str, ...]) -> str:
     return ",".join(levels) or "none"
 
 
-def _plain(error: ValidationError, kind: type[BenchSpec]) -> str:
+def plain_errors(error: ValidationError, kind: type[BaseModel]) -> str:
     """Say in one line per problem which field is wrong, what it was given and what is right."""
     lines = []
     for problem in error.errors():

@@ -23,25 +23,29 @@ def faults(value: Any, schema: dict[str, Any], path: str = "") -> Iterator[str]:
         if all(list(faults(value, choice, path)) for choice in schema["anyOf"]):
             yield f"{path}: no choice fits"
         return
-    types = {"object": dict, "array": list, "string": str, "integer": int, "null": type(None)}
+    types = {"object": dict, "array": list, "string": str, "integer": int, "null": type(None), "number": (int, float)}
     if not isinstance(value, types[schema["type"]]):
         yield f"{path}: is not {schema['type']}"
     elif schema["type"] == "object":
         properties = schema.get("properties", {})
+        forms = schema.get("patternProperties", {})
         yield from (f"{path}.{key}: missing" for key in schema.get("required", ()) if key not in value)
         for key, inner in value.items():
-            if key not in properties:
-                yield f"{path}.{key}: unknown"
+            fitting = [properties[key]] if key in properties else [f for p, f in forms.items() if re.search(p, key)]
+            if fitting:
+                yield from faults(inner, fitting[0], f"{path}.{key}")
             else:
-                yield from faults(inner, properties[key], f"{path}.{key}")
+                yield f"{path}.{key}: unknown"
     elif schema["type"] == "array":
         for i, inner in enumerate(value):
             yield from faults(inner, schema["items"], f"{path}[{i}]")
     elif schema["type"] == "string":
         if not re.search(schema.get("pattern", ""), value) or value not in schema.get("enum", [value]):
             yield f"{path}: {value!r} does not fit"
-    elif schema["type"] == "integer" and not schema["minimum"] <= value <= schema["maximum"]:
-        yield f"{path}: out of range"
+    elif schema["type"] in ("integer", "number"):
+        least = schema.get("minimum", schema.get("exclusiveMinimum"))
+        if not least <= value <= schema["maximum"] or value == schema.get("exclusiveMinimum"):
+            yield f"{path}: out of range"
 
 
 @pytest.mark.parametrize("name", topology_names())
@@ -96,6 +100,6 @@ def test_examples_are_accepted_by_their_own_schema():
     for model in [SCHEMA, *SCHEMA["$defs"].values()]:
         for key, field in model["properties"].items():
             choice = next((c for c in field.get("anyOf", ()) if c.get("type") != "null"), field)
-            if choice.get("type") in ("string", "integer"):
+            if choice.get("type") in ("string", "integer", "number"):
                 assert choice["examples"], key
                 assert list(faults(choice["examples"][0], choice, key)) == []

@@ -1,0 +1,220 @@
+"""Fitting the few figures of a GPU's machine file that no source gives to measured runs.
+
+A figure can be fitted if the comment behind it in the file begins with ``calibrated``; there may be at most
+:data:`MOST_FIGURES`. Only records of the *training* half (:func:`~kernbench.realrun.splits.split_of`) are looked
+at; the others judge. Of published records only those of grade A count.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kernbench.errors import InputError, KernbenchError
+from kernbench.machine import Machine
+from kernbench.machine.describe import describe
+from kernbench.machine.load import find_machine_file
+from kernbench.realrun.compare import measured_times
+from kernbench.realrun.predict.entry import predict
+from kernbench.realrun.quality import unreliable
+from kernbench.realrun.records import RunRecord
+from kernbench.realrun.splits import split_of
+
+MOST_FIGURES = 12
+MARK = "calibrated"
+SHARES = ("achievable",)
+"""Last parts of the keys of figures that are at most 1."""
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """One figure that was fitted."""
+
+    key: str
+    before: str
+    after: str
+    """As the file writes it, with its unit."""
+    sensitivity: float
+    """Mean |change of ln(predicted time)| over the training rows for a change of 10 % of the figure, over 0.1."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What fitting a machine found."""
+
+    machine: Machine
+    """With the fitted figures."""
+    figures: tuple[Fitted, ...]
+    records: int
+    """Records of the training half that could be predicted."""
+    rows: int
+    """Measured times that the figures were fitted to."""
+    error_before: float
+    """Median |predicted / measured - 1| over them."""
+    error_after: float
+
+
+def calibratable(machine: Machine) -> list[str]:
+    """Return the keys of the figures that may be fitted.
+
+    Raises
+    ------
+    InputError
+        If there are none, or more than twelve.
+    """
+    keys = [f.key for f in describe(machine) if f.note.startswith(MARK)]
+    if not keys:
+        raise InputError(f"{machine.source}: no figure is marked '# {MARK}: ...', so there is nothing to fit")
+    if len(keys) > MOST_FIGURES:
+        raise InputError(f"{machine.source}: {len(keys)} figures are marked {MARK}; at most {MOST_FIGURES} may be")
+    return keys
+
+
+def calibrate(
+    machine: Machine,
+    records: Sequence[RunRecord],
+    *,
+    progress: Callable[[str], None] | None = None,
+    rounds: int = 12,
+) -> Calibration:
+    """Fit a machine's calibratable figures to the training half of the records.
+
+    The figures are multiplied by factors to minimise the sum of ``soft_l1(ln(predicted / measured))`` (rows that
+    the model cannot explain count less than by their square), by :func:`scipy.optimize.least_squares`; a weak pull to
+    the file's values keeps those in place that the rows say nothing about. Each record weighs the same, however many
+    of its times were measured.
+
+    Raises
+    ------
+    InputError
+        If no training record can be predicted.
+    """
+    from scipy.optimize import least_squares
+
+    keys = calibratable(machine)
+    start = [_value(machine, key) for key in keys]
+    rows = _training_rows(machine, records)
+    if not rows:
+        raise InputError("no record of the training half can be predicted on this machine")
+    calls = 0
+
+    def changed(factors: np.ndarray) -> Machine:
+        values = [_scaled(v, float(f)) for v, f in zip(start, factors, strict=True)]
+        return machine.with_overrides(dict(zip(keys, values, strict=True)))
+
+    def residuals(factors: np.ndarray) -> np.ndarray:
+        nonlocal calls
+        calls += 1
+        found = _logs(rows, changed(factors))
+        if progress is not None:
+            progress(f"fit {calls}: median error {np.median(np.abs(np.expm1(found[1]))):.2%}")
+        return np.concatenate([found[0], 0.02 * np.log(factors)])
+
+    most = [1 / float(v) if k.rsplit(".", 1)[-1] in SHARES else 5.0 for k, v in zip(keys, start, strict=True)]
+    before = _logs(rows, machine)[1]
+    fit = least_squares(
+        residuals, np.ones(len(keys)), bounds=(0.2, most), loss="soft_l1", f_scale=0.08, diff_step=0.03,
+        max_nfev=rounds,
+    )  # fmt: skip
+    best = changed(fit.x)
+    after = _logs(rows, best)[1]
+    slopes = np.abs(fit.jac[: len(rows)]).mean(axis=0)
+    figures = tuple(
+        Fitted(key, str(a), str(_scaled(a, float(f))), float(s))
+        for key, a, f, s in zip(keys, start, fit.x, slopes, strict=True)
+    )
+    middle = [float(np.median(np.abs(np.expm1(e)))) for e in (before, after)]
+    return Calibration(best, figures, len({id(r.record) for r in rows}), len(rows), middle[0], middle[1])
+
+
+def write_machine(result: Calibration, path: Path) -> None:
+    """Write the fitted machine: the file that it came from with the fitted figures in place, each with its provenance.
+
+    Raises
+    ------
+    InputError
+        If the machine did not come from a file.
+    """
+    original = find_machine_file(result.machine.source)
+    lines = original.read_text(encoding="utf-8").splitlines()
+    where = key_lines(lines)
+    for figure in result.figures:
+        line = lines[where[figure.key]]
+        head, _, _ = line.partition("#")
+        name, colon, _ = head.partition(":")
+        if not colon or "{" in head:
+            raise InputError(f"{original}: {figure.key} shares its line with others; give it one of its own")
+        written = f"{name}: {figure.after}"
+        lines[where[figure.key]] = f"{written:<27} # {MARK}: {result.rows} times of {result.records} training records"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def key_lines(lines: Sequence[str]) -> dict[str, int]:
+    """Return the line of each dotted key of a machine file written in block style.
+
+    >>> key_lines(["pe:", "  clock: 1 GHz  # fast", "", "launch:", "  cold: 3 us"])["launch.cold"]
+    4
+    """
+    found: dict[str, int] = {}
+    above: list[tuple[int, str]] = []
+    for number, line in enumerate(lines):
+        text = line.split("#")[0].rstrip()
+        if not text.strip() or ":" not in text:
+            continue
+        indent = len(text) - len(text.lstrip())
+        above = [a for a in above if a[0] < indent] + [(indent, text.split(":")[0].strip())]
+        found[".".join(name for _, name in above)] = number
+    return found
+
+
+@dataclass(frozen=True)
+class _Row:
+    record: RunRecord
+    field: str
+    measured_us: float
+    weight: float
+
+
+def _training_rows(machine: Machine, records: Sequence[RunRecord]) -> list[_Row]:
+    rows = []
+    for record in records:
+        if split_of(record) != "train" or not (record.evidence == "live" or record.grade == "A"):
+            continue
+        measured = {k: us for k, us in measured_times(record).items() if k not in unreliable(record)}
+        try:
+            fields = [p.field for p in predict(record, machine) if p.field in measured]
+        except KernbenchError:
+            continue
+        rows += [_Row(record, f, measured[f], 1 / math.sqrt(len(fields))) for f in fields]
+    return rows
+
+
+def _logs(rows: Sequence[_Row], machine: Machine) -> tuple[np.ndarray, np.ndarray]:
+    """Return ln(predicted / measured) of each row, weighted and not."""
+    found: dict[int, dict[str, float]] = {}
+    for row in rows:
+        if id(row.record) not in found:
+            found[id(row.record)] = {p.field: p.predicted_us for p in predict(row.record, machine)}
+    logs = np.array([math.log(found[id(r.record)][r.field] / r.measured_us) for r in rows])
+    return logs * np.array([r.weight for r in rows]), logs
+
+
+def _value(machine: Machine, key: str) -> Any:
+    value: Any = machine.document
+    for step in key.split("."):
+        value = value[step]
+    return value
+
+
+def _scaled(written: Any, factor: float) -> Any:
+    """Multiply a figure as the file writes it, keeping its unit; four digits are kept."""
+    if isinstance(written, str):
+        number, _, unit = written.strip().partition(" ")
+        return f"{float(number) * factor:.4g} {unit}"
+    scaled = round(float(written) * factor, 3 - math.floor(math.log10(abs(float(written) * factor))) - 1)
+    return round(scaled, 3)

@@ -1,0 +1,113 @@
+"""Implementations: what one kernel chose for a spec, and what its compiler made of it.
+
+A spec says what is computed. Several kernels serve it, which differ in tile sizes, waves, stages and in what they
+occupy of a PE; a launch's time depends on all of these. The defaults are plausible for Triton on an H200.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+
+from kernbench.errors import SpecError
+from kernbench.specs.attention import Size, parse_none, plain_errors
+
+Block = Annotated[int, Field(ge=16, le=1024)]
+
+
+class Implementation(BaseModel):
+    """One kernel: how many waves a workgroup has, what it occupies, and how its loads and products are scheduled.
+
+    Raises
+    ------
+    SpecError
+        If a field is unknown, of the wrong kind or out of range.
+
+    >>> Implementation(waves="8").waves
+    8
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    waves: int = Field(4, ge=1, le=32, description="waves (warps) of a workgroup")
+    stages: int = Field(2, ge=1, le=8, description="copies of a tile's buffers: loads run stages - 1 tiles ahead")
+    registers: int = Field(72, ge=1, le=512, description="registers of a thread, 32 bits each")
+    lds_bytes: int = Field(0, ge=0, description="scratch (LDS, shared memory) of a workgroup")
+    instruction: Annotated[str | None, BeforeValidator(parse_none)] = Field(
+        None, description="matrix instruction as MxNxK, such as 16x8x16; none: the machine's fastest"
+    )
+    overlap: bool = Field(
+        False, description="matrix and vector work of a PE's workgroups overlap; else each holds both engines"
+    )
+
+    def __init__(self, **settings: object) -> None:
+        try:
+            super().__init__(**settings)
+        except ValidationError as error:
+            raise SpecError(plain_errors(error, type(self))) from None
+
+    @field_validator("instruction")
+    @classmethod
+    def _check_instruction(cls, value: str | None) -> str | None:
+        if value is not None and not re.fullmatch(r"[1-9]\d{0,3}x[1-9]\d{0,3}x[1-9]\d{0,3}", value):
+            raise ValueError(f"instruction={value} is not of the form MxNxK, such as 16x8x16")
+        return value
+
+    @property
+    def instruction_tile(self) -> tuple[int, int, int] | None:
+        """The instruction's (m, n, k); None: the machine's."""
+        if self.instruction is None:
+            return None
+        m, n, k = (int(text) for text in self.instruction.split("x"))
+        return m, n, k
+
+    def replace(self, **changes: object) -> Self:
+        """Return this implementation with some fields changed, checked again."""
+        return type(self)(**(self.model_dump() | changes))
+
+
+class DecodeImplementation(Implementation):
+    """Split-KV decode: a workgroup walks one split of the keys in tiles of ``BLOCK_N``."""
+
+    registers: int = Field(72, ge=1, le=512, description="registers of a thread, 32 bits each")
+    lds_bytes: int = Field(38912, ge=0, description="scratch (LDS, shared memory) of a workgroup")
+    instruction: Annotated[str | None, BeforeValidator(parse_none)] = Field(
+        "16x8x16", description="matrix instruction as MxNxK, such as 16x8x16; none: the machine's fastest"
+    )
+    BLOCK_N: Block = Field(64, description="keys of a tile")
+    splits: Size = Field(8, description="parts that the keys of a sequence are cut into; trailing ones may be empty")
+
+    def split_length(self, keys: int) -> int:
+        """Return the keys of a split, a multiple of ``BLOCK_N``.
+
+        >>> DecodeImplementation(splits=3, BLOCK_N=64).split_length(1000)
+        384
+        """
+        each = -(-keys // self.splits)
+        return -(-each // self.BLOCK_N) * self.BLOCK_N
+
+    def reduction(self) -> Implementation:
+        """Return the implementation of the kernel that merges the splits: small, and without a pipeline."""
+        return Implementation(waves=4, stages=self.stages, registers=40, lds_bytes=1024)
+
+
+class MlaImplementation(DecodeImplementation):
+    """Absorbed MLA decode: a workgroup serves ``BLOCK_H`` heads."""
+
+    registers: int = Field(168, ge=1, le=512, description="registers of a thread, 32 bits each")
+    lds_bytes: int = Field(92160, ge=0, description="scratch (LDS, shared memory) of a workgroup")
+    BLOCK_N: Block = Field(32, description="keys of a tile")
+    BLOCK_H: Block = Field(16, description="query heads of a workgroup")
+
+
+class PrefillImplementation(Implementation):
+    """Prefill in the style of FlashAttention-2: a workgroup keeps ``BLOCK_M`` queries."""
+
+    waves: int = Field(8, ge=1, le=32, description="waves (warps) of a workgroup")
+    registers: int = Field(164, ge=1, le=512, description="registers of a thread, 32 bits each")
+    lds_bytes: int = Field(98304, ge=0, description="scratch (LDS, shared memory) of a workgroup")
+    BLOCK_M: Block = Field(128, description="query tokens of a workgroup")
+    BLOCK_N: Block = Field(64, description="keys of a tile")
+    diagonal_only: bool = Field(False, description="a causal kernel masks only the tiles that the diagonal crosses")

@@ -1,0 +1,1 @@
+"""Tests of kernels for grids of workgroups: recorded, executed, lowered and run."""

@@ -28,6 +28,10 @@ def decode_partial(q, k, v, k_scale, v_scale, o_part, m_part, l_part, spec, chos
     b, h = pid // spec.h_kv, pid % spec.h_kv
     rows, d, tile, token = spec.padded_group, spec.d_head, chosen.BLOCK_N, spec.h_kv * spec.d_head
     Q = tl.load(q.at(pid), shape=(rows, d), valid=(spec.group,))
+    qk_scale, v_factor = spec.qk_scale, None
+    if k_scale is not None:  # loaded before the loop, as compilers do it
+        k_factor, v_factor = tl.load(k_scale, shape=(1, 1)), tl.load(v_scale, shape=(1, 1))
+        qk_scale = k_factor * spec.qk_scale
     length = chosen.split_length(spec.S_kv)
     first = split * length
     keys = tl.maximum(tl.minimum(first + length, spec.S_kv) - first, 0)  # none in a trailing split that is empty
@@ -36,18 +40,16 @@ def decode_partial(q, k, v, k_scale, v_scale, o_part, m_part, l_part, spec, chos
         n = min(tile, int(keys) - start)
         with tl.scratch_scope(buffers=chosen.stages):
             K = tl.load(k.at(b, first + start, h), shape=(d, tile), strides=(1, token), valid=(d, n))  # transposed
-            V = tl.load(v.at(b, first + start, h), shape=(tile, d), strides=(token, 1), valid=(n,))
-            s = tl.dot(Q, tl.cast(K, spec.dtype)) * spec.qk_scale
-            if k_scale is not None:
-                s = s * tl.load(k_scale, shape=(1, 1))
+            s = tl.dot(Q, tl.cast(K, spec.dtype)) * qk_scale
             s = tl.where(tl.reshape(tl.arange(0, tile), (1, tile)) < n, s, float("-inf"))
             m_new = tl.maximum(m, tl.max(s, axis=-1))
             p, keep = tl.exp2(s - m_new), tl.exp2(m - m_new)
             tl.copy_to(l, l * keep + tl.sum(p, axis=-1))
+            V = tl.load(v.at(b, first + start, h), shape=(tile, d), strides=(token, 1), valid=(n,))
             tl.copy_to(acc, tl.dot(tl.cast(p, spec.dtype), tl.cast(V, spec.dtype), acc=acc * keep))
             tl.copy_to(m, m_new)
-    if v_scale is not None:
-        acc = acc * tl.load(v_scale, shape=(1, 1))
+    if v_factor is not None:
+        acc = acc * v_factor
     tl.store(o_part.at(pid, split), acc, valid=(spec.group,))
     tl.store(m_part.at(pid, split), m, valid=(spec.group,))
     tl.store(l_part.at(pid, split), l, valid=(spec.group,))

@@ -28,25 +28,37 @@ def fa2_prefill(q, k, v, o, spec, chosen, *, tl):
     m, l, acc = tl.full((rows, 1), float("-inf")), tl.zeros((rows, 1)), tl.zeros((rows, d))
     first_query = spec.S_kv - spec.T_q + block * rows  # its place in the sequence
     keys = tl.minimum(first_query + rows, spec.S_kv) if spec.causal else spec.S_kv
-    unmasked = tl.minimum(first_query + 1, spec.S_kv) if chosen.diagonal_only else 0  # keys that all queries see
+    columns = {"shape": (d, tile), "strides": (1, d)}  # a true transpose
     start = 0
-    while start < keys:  # tiles of queries part here one by one, so that each run of the kernel repeats the one before
-        n = min(tile, spec.S_kv - start)
+    # tiles of queries part in these loops one by one, so that each run of the kernel repeats the one before
+    while spec.causal and chosen.diagonal_only and start + tile <= first_query + 1:  # all queries see all of its keys
         with tl.scratch_scope(buffers=chosen.stages):
-            K = tl.load(k.at(kv_head, start), shape=(d, tile), strides=(1, d), valid=(d, n))  # a true transpose
-            V = tl.load(v.at(kv_head, start), shape=(tile, d), valid=(n,))
-            s = tl.dot(Q, K) * spec.qk_scale
-            if spec.causal and start + tile > unmasked:
-                s = tl.where(sees(first_query, start, rows, tile, tl=tl), s, float("-inf"))
-            if n < tile:
-                s = tl.where(tl.reshape(tl.arange(0, tile), (1, tile)) < n, s, float("-inf"))
-            m_new = tl.maximum(m, tl.max(s, axis=-1))
-            p, keep = tl.exp2(s - m_new), tl.exp2(m - m_new)
-            tl.copy_to(l, l * keep + tl.sum(p, axis=-1))
-            tl.copy_to(acc, tl.dot(tl.cast(p, spec.dtype), V, acc=acc * keep))
-            tl.copy_to(m, m_new)
+            K = tl.load(k.at(kv_head, start), **columns)
+            one_tile(Q, K, v, m, l, acc, kv_head, first_query, start, False, spec, chosen, tl=tl)
+        start += tile
+    while start < keys:
+        with tl.scratch_scope(buffers=chosen.stages):
+            K = tl.load(k.at(kv_head, start), valid=(d, min(tile, spec.S_kv - start)), **columns)
+            one_tile(Q, K, v, m, l, acc, kv_head, first_query, start, spec.causal, spec, chosen, tl=tl)
         start += tile
     tl.store(o.at(head, block * rows), acc / l, valid=(there,))
+
+
+def one_tile(Q, K, v, m, l, acc, kv_head, first_query, start, is_causal, spec, chosen, *, tl):
+    """Attend to one tile of keys, those behind the last one masked."""
+    rows, tile, d = chosen.BLOCK_M, chosen.BLOCK_N, spec.d_head
+    n = min(tile, spec.S_kv - start)
+    s = tl.dot(Q, K) * spec.qk_scale
+    if is_causal:
+        s = tl.where(sees(first_query, start, rows, tile, tl=tl), s, float("-inf"))
+    elif spec.S_kv % tile and not spec.causal:
+        s = tl.where(tl.reshape(tl.arange(0, tile), (1, tile)) < n, s, float("-inf"))
+    m_new = tl.maximum(m, tl.max(s, axis=-1))
+    p, keep = tl.exp2(s - m_new), tl.exp2(m - m_new)
+    tl.copy_to(l, l * keep + tl.sum(p, axis=-1))
+    V = tl.load(v.at(kv_head, start), shape=(tile, d), valid=(n,))
+    tl.copy_to(acc, tl.dot(tl.cast(p, spec.dtype), V, acc=acc * keep))
+    tl.copy_to(m, m_new)
 
 
 def sees(first_query, first_key, rows, tile, *, tl):

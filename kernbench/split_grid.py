@@ -39,16 +39,18 @@ def merge_splits(o_part: Any, m_part: Any, l_part: Any, o: Any, buffers: int, *,
     top = tl.max(m_all, axis=0)
     total = tl.sum(tl.exp2(m_all - top) * l_all, axis=0)
     acc = tl.zeros((1, width), "f32")
-    for first in range(0, splits, CHUNK):
-        n = min(CHUNK, splits - first)
+    chunk = min(CHUNK, padded)
+    for first in range(0, splits, chunk):
+        n = min(chunk, splits - first)
         with tl.scratch_scope(buffers=buffers):
             m = tl.load(
-                m_part.at(head, first, row), shape=(CHUNK, 1), strides=(rows, 1), valid=(n,), other=float("-inf")
+                m_part.at(head, first, row), shape=(chunk, 1), strides=(rows, 1), valid=(n,), other=float("-inf")
             )
+            weight = tl.exp2(m - top)
             part = tl.load(
-                o_part.at(head, first, row), shape=(CHUNK, width), strides=(rows * width, 1), valid=(n,), other=0.0
+                o_part.at(head, first, row), shape=(chunk, width), strides=(rows * width, 1), valid=(n,), other=0.0
             )
-            tl.copy_to(acc, acc + tl.sum(part * tl.exp2(m - top), axis=0))
+            tl.copy_to(acc, acc + tl.sum(part * weight, axis=0))
     tl.store(o.at(head, row), acc / total)
 
 

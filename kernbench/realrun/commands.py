@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -116,6 +117,7 @@ def calibrate(
     out: Annotated[Path, typer.Option(help="Write the fitted machine to this YAML file.")],
     gpu: Annotated[str, typer.Option(help="Records of this GPU: its name, a word of it, or its architecture.")],
     records: Records = None,
+    jobs: Annotated[int, typer.Option(min=0, help="Processes that predict side by side; 0: one a core.")] = 0,
     no_progress: NoProgress = False,
 ) -> int:
     """Fit the figures that a machine file marks `calibrated` to one half of the records, and judge by the rest."""
@@ -130,7 +132,7 @@ def calibrate(
         chosen = of_gpu(found, gpu)
         machine = load_machine(topology)
         with shown_progress(no_progress) as progress:
-            result = fit(machine, chosen, progress=progress)
+            result = fit(machine, chosen, progress=progress, jobs=jobs or os.cpu_count() or 1)
         write_machine(result, file)
     print_calibration(result)
     return GOOD if result.rows else CHECK_FAILED

@@ -96,6 +96,7 @@ class Comparison(_Part):
     """What :func:`compare` found."""
 
     families: dict[str, FamilyErrors] = Field(description="by family, or 'family@gpu' if it ran on several GPUs")
+    kept_aside: dict[str, FamilyErrors] = Field(description="the same, of the rows that no figure was fitted to only")
     rows: list[Row]
     skipped: list[Skip]
     ordering: Ordering
@@ -163,7 +164,8 @@ def compare(
         if mine:
             halves[half] = errors_of(mine)
     return Comparison(
-        families=by_family(rows), rows=rows, skipped=left_out, ordering=ordering(rows), halves=halves
+        families=by_family(rows), kept_aside=by_family(rows, "test"), rows=rows, skipped=left_out,
+        ordering=ordering(rows), halves=halves,
     )  # fmt: skip
 
 
@@ -257,18 +259,24 @@ def errors_of(rows: Sequence[Row]) -> Errors:
     )
 
 
-def by_family(rows: Sequence[Row]) -> dict[str, FamilyErrors]:
-    """Return the statistics of each family on each GPU, in order of name."""
+def by_family(rows: Sequence[Row], half: Half | None = None) -> dict[str, FamilyErrors]:
+    """Return the statistics of each family on each GPU, in order of name; of one half's rows if it is given.
+
+    The names are those of all rows, so that a half's can be put beside them.
+    """
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((row.family, row.gpu), []).append(row)
     gpus: dict[str, int] = {}
     for family, _ in groups:
         gpus[family] = gpus.get(family, 0) + 1
-    return {
-        family if gpus[family] == 1 else f"{family}@{gpu}": FamilyErrors(gpu=gpu, **errors_of(mine).model_dump())
-        for (family, gpu), mine in sorted(groups.items())
-    }
+    found = {}
+    for (family, gpu), group in sorted(groups.items()):
+        mine = [row for row in group if half is None or row.split == half]
+        if mine:
+            name = family if gpus[family] == 1 else f"{family}@{gpu}"
+            found[name] = FamilyErrors(gpu=gpu, **errors_of(mine).model_dump())
+    return found
 
 
 def ordering(rows: Sequence[Row]) -> Ordering:

@@ -50,10 +50,12 @@ def _errors_table(comparison: Comparison) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("family", "GPU"):
         table.add_column(heading, no_wrap=True)
-    for heading in ("n", "median", "mean", "p90", "bias", "roofline's median"):
+    for heading in ("n", "median", "mean", "p90", "bias", "roofline's median", "kept aside: n", "median", "p90"):
         table.add_column(heading, justify="right", no_wrap=True)
     for name, errors in comparison.families.items():
-        table.add_row(escape(name.partition("@")[0]), escape(errors.gpu), *_cells(errors))
+        aside = comparison.kept_aside.get(name)
+        judged = ("0", "", "") if aside is None else (str(aside.n), f"{aside.median:.1%}", f"{aside.p90:.1%}")
+        table.add_row(escape(name.partition("@")[0]), escape(errors.gpu), *_cells(errors), *judged)
     table.add_section()
     for half, some in comparison.halves.items():
         meaning = {"train": "rows a model may be fitted to", "test": "rows kept aside"}[half]

@@ -32,11 +32,16 @@ class Implementation(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     waves: int = Field(4, ge=1, le=32, description="waves (warps) of a workgroup")
-    stages: int = Field(2, ge=1, le=8, description="copies of a tile's buffers: loads run stages - 1 tiles ahead")
+    stages: int = Field(
+        2, ge=1, le=8, description="of a loop's pipeline: a tile is asked for when the one stages - 1 before it is done"
+    )
     registers: int = Field(72, ge=1, le=512, description="registers of a thread, 32 bits each")
     lds_bytes: int = Field(0, ge=0, description="scratch (LDS, shared memory) of a workgroup")
     instruction: Annotated[str | None, BeforeValidator(parse_none)] = Field(
-        None, description="matrix instruction as MxNxK, such as 16x8x16; none: the machine's fastest"
+        None, description="matrix instruction as MxNxK, such as 16x8x16; none: what a compiler picks for the machine"
+    )
+    keys_across_waves: bool = Field(
+        False, description="waves are spread over the keys of a tile, so that each of its reductions crosses them"
     )
     overlap: bool = Field(
         False, description="matrix and vector work of a PE's workgroups overlap; else each holds both engines"
@@ -57,7 +62,7 @@ class Implementation(BaseModel):
 
     @property
     def instruction_tile(self) -> tuple[int, int, int] | None:
-        """The instruction's (m, n, k); None: the machine's."""
+        """The instruction's (m, n, k); None: what a compiler picks."""
         if self.instruction is None:
             return None
         m, n, k = (int(text) for text in self.instruction.split("x"))
@@ -73,8 +78,8 @@ class DecodeImplementation(Implementation):
 
     registers: int = Field(72, ge=1, le=512, description="registers of a thread, 32 bits each")
     lds_bytes: int = Field(38912, ge=0, description="scratch (LDS, shared memory) of a workgroup")
-    instruction: Annotated[str | None, BeforeValidator(parse_none)] = Field(
-        "16x8x16", description="matrix instruction as MxNxK, such as 16x8x16; none: the machine's fastest"
+    keys_across_waves: bool = Field(
+        True, description="waves are spread over the keys of a tile, so that each of its reductions crosses them"
     )
     BLOCK_N: Block = Field(64, description="keys of a tile")
     splits: Size = Field(8, description="parts that the keys of a sequence are cut into; trailing ones may be empty")
@@ -90,7 +95,7 @@ class DecodeImplementation(Implementation):
 
     def reduction(self) -> Implementation:
         """Return the implementation of the kernel that merges the splits: small, and without a pipeline."""
-        return Implementation(waves=4, stages=self.stages, registers=40, lds_bytes=1024)
+        return Implementation(waves=4, stages=1, registers=32, lds_bytes=2048)
 
 
 class MlaImplementation(DecodeImplementation):

@@ -46,24 +46,58 @@ def test_a_workgroup_loads_waits_works_stores_and_ends():
     assert launch.classes[0].prologue[-1].ps == GPU.pe.workgroup.end
 
 
-@pytest.mark.parametrize("buffers", [1, 2, 3])
-def test_loads_run_as_far_ahead_as_there_are_buffers(buffers):
-    steps = kinds(launch_of(walk, (shape(1, 6, 16, 16), shape(1, 16, 16, dtype="f32"), 6, buffers)))
-    assert steps[: buffers + 1] == ["LOAD"] * buffers + ["WAIT"]
+def piped(stages):
+    """A pipeline with room for all of its tiles."""
+    return Implementation(waves=1, stages=stages, lds_bytes=1 << 17)
+
+
+@pytest.mark.parametrize("stages", [1, 2, 3, 4])
+def test_loads_run_as_many_tiles_ahead_as_the_pipeline_has_stages(stages):
+    args = (shape(1, 6, 16, 16), shape(1, 16, 16, dtype="f32"), 6, stages)
+    launch = launch_of(walk, args, implementation=piped(stages), fold=False)
+    ahead = max(stages - 1, 1)  # without a pipeline a tile is asked for when it is needed
+    assert kinds(launch)[: ahead + 1] == ["LOAD"] * ahead + ["WAIT"]
     flying = most = 0
-    for step in launch_of(walk, (shape(1, 6, 16, 16), shape(1, 16, 16, dtype="f32"), 6, buffers)).classes[0].prologue:
+    for step in launch.classes[0].prologue:
         flying += (step.kind == Kind.LOAD) - (step.kind == Kind.WAIT and step.token > 0)
         most = max(most, flying)
-    assert most == buffers
+    assert most == ahead
+
+
+def test_a_buffer_that_is_in_use_holds_its_load_up():
+    tiles, out = shape(1, 6, 16, 16, dtype="f32"), shape(1, 16, 16, dtype="f32")
+    args = (tiles, out, 6, 1)  # the kernel has one buffer, whatever the pipeline
+    steps = kinds(launch_of(walk, args, implementation=piped(4), fold=False))
+    assert steps[:3] == ["LOAD", "WAIT", "RUN"]
+
+
+def test_a_pipeline_without_room_is_none():
+    args = (shape(1, 6, 16, 16), shape(1, 16, 16, dtype="f32"), 6, 3)
+    small = Implementation(waves=1, stages=3, lds_bytes=100)  # a tile has 512 bytes
+    assert kinds(launch_of(walk, args, implementation=small, fold=False))[:2] == ["LOAD", "WAIT"]
 
 
 def test_running_ahead_hides_latency():
     spans = [
-        simulate_launch(launch_of(walk, (shape(1, 8, 16, 16), shape(1, 16, 16, dtype="f32"), 8, n))).makespan_ps
-        for n in (1, 2, 4, 8)
+        simulate_launch(
+            launch_of(walk, (shape(1, 8, 16, 16), shape(1, 16, 16, dtype="f32"), 8, n), implementation=piped(n))
+        ).makespan_ps
+        for n in (2, 3, 5, 8)
     ]
     assert spans == sorted(spans, reverse=True)
     assert spans[0] - spans[-1] > 5 * GPU.memory.latency
+
+
+@pytest.mark.parametrize("stages", [1, 2, 3])
+@pytest.mark.parametrize("tiles", [1, 2, 3, 4, 9])
+def test_a_folded_loop_takes_the_same_picoseconds(tiles, stages):
+    args = (shape(5, tiles, 16, 16), shape(5, 16, 16, dtype="f32"), tiles, stages)
+    one, flat = (launch_of(walk, args, 5, piped(stages), fold=fold) for fold in (True, False))
+    assert one.classes[0].iterations == (tiles if tiles >= 3 else 0)
+    times = [simulate_launch(launch, engine) for launch in (one, flat) for engine in ("compiled", "simpy")]
+    for other in times[1:]:
+        assert (other.end_ps == times[0].end_ps).all()
+        assert (other.spent_ps == times[0].spent_ps).all()
 
 
 def test_tokens_are_used_again():
@@ -95,19 +129,21 @@ def product(a, b, c, *, tl):
 
 
 def run_of(launch):
-    """Return the last RUN; what loads cost the vector engine comes before it."""
-    return [step for step in launch.classes[0].prologue if step.kind == Kind.RUN][-1]
+    """Return the only RUN."""
+    (step,) = (step for step in launch.classes[0].prologue if step.kind == Kind.RUN)
+    return step
 
 
 @pytest.mark.parametrize(
-    ("instruction", "padded"), [(None, 16 * 8 * 64), ("16x8x16", 16 * 8 * 64), ("64x64x16", 64 * 64 * 64)]
+    ("instruction", "padded"),
+    [(None, 16 * 8 * 64), ("16x8x16", 16 * 8 * 64), ("64x64x16", 64 * 64 * 64)],  # None: mma
 )
 def test_a_product_takes_its_padded_size_at_the_share_of_the_rate(instruction, padded):
     args = (shape(16, 64), shape(64, 8), shape(16, 8, dtype="f32"))
     step = run_of(launch_of(product, args, implementation=Implementation(instruction=instruction)))
     matrix = GPU.pe.matrix
-    share = Fraction(str(matrix.achievable)) * Fraction(str(matrix.instructions.get(instruction, 1)))
-    assert step.ps == matrix.startup + math.ceil(2 * padded * 10**12 / (matrix.rates["bf16"] * share))
+    share = Fraction(str(matrix.achievable)) * Fraction(str(matrix.instructions.get(instruction or "16x8x16", 1)))
+    assert step.ps == math.ceil(2 * padded * 10**12 / (matrix.rates["bf16"] * share))
     assert step.engines == Engines.BOTH
 
 
@@ -124,19 +160,28 @@ def test_vector_work_between_two_waits_is_one_run_rounded_up_once():
     step = run_of(launch_of(work, (shape(100, 3, dtype="f32"), shape(100, 3, dtype="f32"))))
     vector = GPU.pe.vector
     cost = {name: Fraction(str(vector.cost.get(name, vector.cost["default"]))) for name in ("multiply", "exp2", "add")}
-    cycles = sum(math.ceil(300 / vector.lanes) * each for each in cost.values())
-    loaded = math.ceil(300 / vector.lanes) * Fraction(str(vector.cost.get("load", 0)))
-    assert step.ps == math.ceil((cycles + loaded) * 10**12 / GPU.pe.clock + 3 * vector.startup)
+    cycles = 300 * sum(cost.values())
+    assert step.ps == math.ceil(cycles * 10**12 / (vector.lanes * GPU.pe.clock))
 
 
-def test_a_row_maximum_across_waves_costs_a_barrier():
+@pytest.mark.parametrize(
+    ("axis", "chosen", "barriers"),
+    [
+        (-1, {"waves": 4}, 0),  # each wave has rows of its own
+        (-1, {"waves": 4, "keys_across_waves": True}, 1),
+        (-1, {"waves": 8, "keys_across_waves": True}, 2),
+        (0, {"waves": 4}, 1),
+        (0, {"waves": 1}, 0),
+    ],
+)
+def test_a_maximum_across_waves_costs_barriers(axis, chosen, barriers):
     def maximum(x, y, *, tl):
-        tl.store(y, tl.max(tl.load(x, shape=(32, 64)), axis=-1))
+        tl.store(y, tl.max(tl.load(x, shape=(32, 64)), axis=axis))
 
-    args = (shape(32, 64, dtype="f32"), shape(32, 1, dtype="f32"))
-    for waves, pauses in ((1, 1), (2, 1), (4, 2)):  # two waves of 16 rows each have whole rows
-        launch = launch_of(maximum, args, implementation=Implementation(waves=waves))
-        assert kinds(launch).count("PAUSE") == pauses
+    args = (shape(32, 64, dtype="f32"), shape(*((32, 1) if axis else (1, 64)), dtype="f32"))
+    launch = launch_of(maximum, args, implementation=Implementation(**chosen))
+    pauses = sum(step.ps for step in launch.classes[0].prologue if step.kind == Kind.PAUSE)
+    assert pauses == barriers * GPU.pe.workgroup.barrier + GPU.pe.workgroup.end
 
 
 # ---------------------------------------------------------------- tiles that workgroups share

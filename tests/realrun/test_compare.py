@@ -68,9 +68,10 @@ def test_the_json_contract(tmp_path):
     found = compare(records, says(("a", 99.0), ("b", 99.0), ("c", 99.0), ("d", NotModelled("no window"))))
     write_comparison(found, tmp_path / "c.json")
     data = json.loads((tmp_path / "c.json").read_text())
-    assert set(data) == {"families", "rows", "skipped", "ordering", "halves"}
+    assert set(data) == {"families", "kept_aside", "rows", "skipped", "ordering", "halves"}
     assert set(data["families"]) == {"prefill@MI355X", "prefill@MI300X", "mla_decode"}
-    for errors in data["families"].values():
+    assert set(data["kept_aside"]) <= set(data["families"])
+    for errors in (*data["families"].values(), *data["kept_aside"].values()):
         assert set(errors) == {"gpu", "n", "median", "mean", "p90", "bias", "roofline_median"}
     assert {"id", "measured_us", "predicted_us", "roofline_us", "reason"} <= set(data["rows"][0])
     assert "launch" not in data["rows"][0]
@@ -139,6 +140,19 @@ def test_the_faster_of_two_launches():
     assert order([100, 110.1], [2, 1]).pairs == 1
     three = order([100, 200, 300], [1, 3, 2])
     assert (three.pairs, three.right) == (3, 2)
+
+
+def test_rows_kept_aside_have_statistics_of_their_own_under_the_same_names():
+    records = [record(f"r{i}", 100 + i, splits=i + 1, gpu=("MI355X", "MI300X")[i > 0]) for i in range(30)]
+    found = compare(records, says(*((r.id, 120.0) for r in records)))
+    sides = {r.id: r.split for r in found.rows}
+    for name, gpu in (("prefill@MI355X", "MI355X"), ("prefill@MI300X", "MI300X")):
+        mine = [r.error for r in found.rows if r.gpu == gpu and sides[r.id] == "test"]
+        assert (name in found.kept_aside) == bool(mine)
+        if mine:
+            assert found.kept_aside[name].n == len(mine)
+            assert found.kept_aside[name].median == pytest.approx(np.median(mine))
+    assert sum(e.n for e in found.kept_aside.values()) == found.halves["test"].n
 
 
 @pytest.mark.parametrize("differs", [{"source": "t"}, {"gpu": "MI300X"}, {"s_kv": 65}, {"splits": 1}])

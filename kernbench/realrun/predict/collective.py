@@ -14,13 +14,13 @@ import numpy as np
 
 from kernbench.errors import InputError
 from kernbench.machine import Machine
-from kernbench.realrun.predict.costs import cost_of, vector_ps
 from kernbench.realrun.predict.decode import decode_launch, padded_rows, warm
 from kernbench.realrun.predict.estimate import Estimate, estimate
-from kernbench.realrun.predict.given import Kernel, Shape, instruction_of, known, shape_of
+from kernbench.realrun.predict.given import Kernel, Shape, known, shape_of
 from kernbench.realrun.prediction import NotModelled, Prediction
 from kernbench.realrun.records import RunRecord
 from kernbench.simulate.launch.collective import CollectiveTime, collective_time
+from kernbench.simulate.launch.costs import cost_of, instruction_of, vector_ps
 from kernbench.simulate.launch.places import Resources, launch_of, places_of, workgroup_of
 from kernbench.simulate.launch.steps import START, VECTOR, Engines, Launch, Workgroup, load, pause, store, wait, work
 

@@ -13,17 +13,17 @@ from fractions import Fraction
 import numpy as np
 
 from kernbench.machine import Machine
-from kernbench.realrun.predict.costs import (
+from kernbench.realrun.predict.given import Kernel, Shape, element_bytes
+from kernbench.realrun.predict.tiles import TileLoop
+from kernbench.simulate.launch.costs import (
+    across_waves_ps,
     cost_of,
-    dot_ps,
     latency_ps,
     load_cycles,
     rescale_cycles,
     score_cycles,
     vector_ps,
 )
-from kernbench.realrun.predict.given import Kernel, Shape, element_bytes
-from kernbench.realrun.predict.tiles import TileLoop
 from kernbench.simulate.launch.places import Resources, places_of, workgroup_of
 from kernbench.simulate.launch.steps import START, VECTOR, Engines, Launch, Workgroup, load, pause, store, wait, work
 
@@ -40,6 +40,18 @@ def split_tiles(keys: int, splits: int, block: int) -> list[int]:
     each = -(-keys // splits)
     length = -(-each // block) * block
     return [-(-max(0, min(at + length, keys) - at) // block) for at in range(0, splits * length, length)]
+
+
+def split_workgroups(
+    loop: TileLoop, keys: int, splits: int, block: int
+) -> tuple[tuple[Workgroup, ...], np.ndarray, list[int]]:
+    """Return the workgroups by class, the class of each split, and its tiles; only the last tile of all is ragged."""
+    tiles = split_tiles(keys, splits, block)
+    last = max(i for i, t in enumerate(tiles) if t) if keys % block else -1
+    kinds = sorted({(t, i == last) for i, t in enumerate(tiles)})
+    even = replace(loop, last_bytes=(loop.k_bytes, loop.v_bytes))
+    groups = tuple((loop if is_ragged else even).workgroup(t) for t, is_ragged in kinds)
+    return groups, np.array([kinds.index((t, i == last)) for i, t in enumerate(tiles)], np.int32), tiles
 
 
 def padded_rows(group: int) -> int:
@@ -62,7 +74,8 @@ def flushed(launch: Launch) -> Launch:
 
 def decode_loop(shape: Shape, kernel: Kernel, machine: Machine, extra_bytes: float = 0.0) -> TileLoop:
     """Return the loop over tiles; ``extra_bytes`` an element are stored beside it (scales)."""
-    rows, n, waves = padded_rows(shape.group * shape.s_q), kernel.block_n, kernel.resources.waves
+    held = shape.group * shape.s_q  # rows of padding are neither loaded nor stored
+    rows, n, waves = padded_rows(held), kernel.block_n, kernel.resources.waves
     stored = element_bytes(shape.kv_dtype) + extra_bytes
     k_bytes, v_bytes = round(n * shape.d_qk * stored), round(n * shape.d_v * stored)
     tail = shape.s_kv % n or n
@@ -71,18 +84,19 @@ def decode_loop(shape: Shape, kernel: Kernel, machine: Machine, extra_bytes: flo
     cycles += load_cycles(machine, elements, shape.kv_dtype, shape.dtype, kernel.instruction.from_registers)
     costs = workgroup_of(machine)
     return TileLoop(
-        q_bytes=round(rows * shape.d_qk * element_bytes(shape.dtype)),
+        q_bytes=round(held * shape.d_qk * element_bytes(shape.dtype)),
         k_bytes=k_bytes,
         v_bytes=v_bytes,
         last_bytes=(k_bytes * tail // n, v_bytes * tail // n),
-        scores_ps=dot_ps(machine, shape.dtype, kernel.instruction, rows, n, shape.d_qk),
+        scores_ps=kernel.dot_ps(machine, shape.dtype, rows, n, shape.d_qk),
         softmax_ps=vector_ps(machine, cycles),
-        values_ps=dot_ps(machine, shape.dtype, kernel.instruction, rows, shape.d_v, n),
-        barrier_ps=across_waves_ps(machine, kernel) + latency_ps(machine, rows, waves, kernel.instruction),
-        buffers=buffers_of(kernel, k_bytes + v_bytes),
+        values_ps=kernel.dot_ps(machine, shape.dtype, rows, shape.d_v, n),
+        barrier_ps=across_waves_ps(machine, waves) + latency_ps(machine, rows, waves, kernel.instruction),
+        buffers=kernel.buffers(k_bytes + v_bytes),
         overlaps=kernel.overlaps,
         shared=False,
-        out_bytes=rows * (shape.d_v + 2) * 4,
+        q_stream=0,
+        out_bytes=held * (shape.d_v + 2) * 4,
         prologue_ps=0,
         epilogue_ps=costs.end,
         out_ps=0,
@@ -99,36 +113,15 @@ def ultraquant_loop(shape: Shape, kernel: Kernel, machine: Machine) -> TileLoop:
     return decode_loop(replace(shape, kv_dtype="fp4e2m1"), kernel, machine, extra_bytes=1 / 32)
 
 
-def across_waves_ps(machine: Machine, kernel: Kernel) -> int:
-    """Latency of the reductions of a tile whose keys are spread over the waves: more waves, more to combine."""
-    return workgroup_of(machine).barrier * max(kernel.resources.waves // 4, 1)
-
-
-def buffers_of(kernel: Kernel, tile_bytes: int) -> int:
-    """Tiles that are asked for ahead of the loop.
-
-    A software pipeline of ``stages`` asks for tile ``j`` when it is done with tile ``j - (stages - 1)``: two stages
-    hide nothing of a tile's load behind the same workgroup's work, three do (measured: prefill of 128 x 64 tiles by
-    one workgroup a PE takes 1.96, 1.57 and 1.16 us a tile with one, two and three stages, h200_live.jsonl). Where the
-    shared memory does not hold so many, the compiler did not build such a pipeline (a load under a condition, say).
-    """
-    return min(kernel.stages - 1, (kernel.resources.lds_bytes + tile_bytes // 8) // tile_bytes)
-
-
 def decode_launch(
     shape: Shape, kernel: Kernel, machine: Machine, loop: Callable[[Shape, Kernel, Machine], TileLoop] = decode_loop
 ) -> Launch:
     """Return the launch of the split-KV kernel."""
     heads = shape.batch * shape.h_kv
-    tiles = split_tiles(shape.s_kv, kernel.splits, kernel.block_n)
-    kinds = sorted(set(tiles))
-    one = loop(shape, kernel, machine)
-    of_split = np.array([kinds.index(t) for t in tiles], np.int32)
+    groups, of_split, _ = split_workgroups(loop(shape, kernel, machine), shape.s_kv, kernel.splits, kernel.block_n)
     class_of = np.repeat(of_split, heads)
-    return Launch(
-        kernel.places(machine), tuple(one.workgroup(t) for t in kinds), class_of,
-        np.zeros((len(class_of), 1), np.int64), 0,
-    )  # fmt: skip
+    queries = np.tile(np.arange(heads, dtype=np.int64), len(of_split)).reshape(-1, 1)
+    return Launch(kernel.places(machine), groups, class_of, queries, heads)
 
 
 def reduce_launch(shape: Shape, splits: int, machine: Machine) -> Launch:
@@ -137,12 +130,16 @@ def reduce_launch(shape: Shape, splits: int, machine: Machine) -> Launch:
     rows = min(REDUCE_ROWS, 1 << (splits - 1).bit_length())
     cycles = Fraction(rows * width * 2) * cost_of(machine, "default")
     costs = workgroup_of(machine)
-    sums = [load(0, splits * 4), load(1, splits * 4), wait(0), wait(1), *pause(2 * costs.barrier)]
+    again = 0 if splits <= rows else -1  # one round reads the very maxima that were read before: they are in a cache
+    sums = [load(0, splits * 4, stream=again), load(1, splits * 4), wait(0), wait(1), *pause(2 * costs.barrier)]
     # each round asks for its maxima, then for its rows, and sums them across waves: nothing is asked for ahead
-    one = [load(0, rows * 4), wait(0), load(1, rows * width * 4), wait(1)]
+    rest = splits % rows or rows
+    one = [load(0, rows * 4, last=rest * 4, stream=again), wait(0)]
+    one += [load(1, rows * width * 4, last=rest * width * 4), wait(1)]
     one += [*work(2, vector_ps(machine, cycles), Engines.BOTH, VECTOR), *pause(costs.barrier)]
     end = [store(width * 2), *pause(costs.end, START)]
     places = places_of(machine, Resources(waves=4, registers=32, lds_bytes=2048))
     merge = Workgroup(tuple(sums), tuple(one), tuple(end), -(-splits // rows))
-    written = Launch(places, (merge,), np.zeros(workgroups, np.int32), np.zeros((workgroups, 1), np.int64), 0)
+    each = np.arange(workgroups, dtype=np.int64)
+    written = Launch(places, (merge,), np.zeros(workgroups, np.int32), each.reshape(-1, 1), workgroups)
     return warm(written, shape.batch * shape.h_q * splits * (width + 2) * 4)  # the partial results were just written

@@ -8,9 +8,9 @@ from typing import TypeVar
 from kernbench.dtypes import DTYPES
 from kernbench.errors import InputError
 from kernbench.machine import Machine
-from kernbench.realrun.predict.costs import Instruction
 from kernbench.realrun.prediction import NotModelled
 from kernbench.realrun.records import RunRecord
+from kernbench.simulate.launch.costs import Instruction, buffers_of, dot_ps
 from kernbench.simulate.launch.places import Resources, places_of
 from kernbench.simulate.launch.steps import Places
 
@@ -86,6 +86,8 @@ class Kernel:
     overlaps: bool = False
     masks_diagonal_only: bool = False
     """Whether a causal kernel masks only the tiles that the diagonal crosses."""
+    heads_first: bool = False
+    """Whether heads are the grid's fast axis, blocks of queries the slow one, the longest first."""
     origin: str = ""
     """Where its figures come from, if not from the record."""
 
@@ -96,18 +98,13 @@ class Kernel:
         except InputError as bad:
             raise NotModelled(str(bad)) from None
 
+    def dot_ps(self, machine: Machine, dtype: str, m: int, n: int, k: int) -> int:
+        """Return the time of a product. Raises NotModelled if the machine gives no rate for the format."""
+        try:
+            return dot_ps(machine, dtype, self.instruction, m, n, k)
+        except InputError:
+            raise NotModelled(f"{machine.name} has no matrix rate for {dtype}") from None
 
-WARP_MMA = Instruction(16, 8, 16, from_registers=True)
-"""``mma.sync`` m16n8k16: what Triton emits for products with fewer than 64 rows on Hopper."""
-WARPGROUP_MMA = Instruction(64, 8, 16, from_registers=False)
-"""``wgmma`` m64nNk16: operands from shared memory."""
-MFMA = Instruction(16, 16, 16, from_registers=True)
-"""``v_mfma_f32_16x16x16`` (gfx942); gfx950 has 16x16x32 at the full rate."""
-MFMA_950 = Instruction(16, 16, 32, from_registers=True)
-
-
-def instruction_of(machine: Machine, rows: int, waves: int) -> Instruction:
-    """Return the instruction that a compiler picks for a product of so many rows."""
-    if machine.pe.residency is not None and machine.pe.residency.wave_size == 64:
-        return MFMA_950 if machine.name == "mi355x" else MFMA
-    return WARPGROUP_MMA if rows >= 64 and waves % 4 == 0 else WARP_MMA
+    def buffers(self, tile_bytes: int) -> int:
+        """Return how many tiles are asked for ahead of the loop."""
+        return buffers_of(self.stages, self.resources.lds_bytes, tile_bytes)

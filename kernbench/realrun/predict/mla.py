@@ -9,17 +9,17 @@ from __future__ import annotations
 import numpy as np
 
 from kernbench.machine import Machine
-from kernbench.realrun.predict.costs import (
-    dot_ps,
+from kernbench.realrun.predict.decode import split_workgroups
+from kernbench.realrun.predict.given import Kernel, Shape, element_bytes
+from kernbench.realrun.predict.tiles import TileLoop
+from kernbench.simulate.launch.costs import (
+    across_waves_ps,
     latency_ps,
     load_cycles,
     rescale_cycles,
     score_cycles,
     vector_ps,
 )
-from kernbench.realrun.predict.decode import across_waves_ps, buffers_of, split_tiles
-from kernbench.realrun.predict.given import Kernel, Shape, element_bytes
-from kernbench.realrun.predict.tiles import TileLoop
 from kernbench.simulate.launch.places import workgroup_of
 from kernbench.simulate.launch.steps import Launch
 
@@ -38,13 +38,14 @@ def mla_loop(shape: Shape, kernel: Kernel, machine: Machine) -> TileLoop:
         k_bytes=tile_bytes,
         v_bytes=0,
         last_bytes=(tile_bytes * tail // n, 0),
-        scores_ps=dot_ps(machine, shape.dtype, kernel.instruction, rows, n, shape.d_qk),
+        scores_ps=kernel.dot_ps(machine, shape.dtype, rows, n, shape.d_qk),
         softmax_ps=vector_ps(machine, cycles),
-        values_ps=dot_ps(machine, shape.dtype, kernel.instruction, rows, shape.d_v, n),
-        barrier_ps=across_waves_ps(machine, kernel) + latency_ps(machine, rows, waves, kernel.instruction),
-        buffers=buffers_of(kernel, tile_bytes),
+        values_ps=kernel.dot_ps(machine, shape.dtype, rows, shape.d_v, n),
+        barrier_ps=across_waves_ps(machine, waves) + latency_ps(machine, rows, waves, kernel.instruction),
+        buffers=kernel.buffers(tile_bytes),
         overlaps=kernel.overlaps,
         shared=shape.h_q > rows,
+        q_stream=1,
         out_bytes=rows * (shape.d_v + 2) * 4,
         prologue_ps=0,
         epilogue_ps=costs.end,
@@ -55,12 +56,12 @@ def mla_launch(shape: Shape, kernel: Kernel, machine: Machine) -> Launch:
     """Return the launch of the split kernel."""
     blocks = -(-shape.h_q // kernel.block_m)
     columns = shape.batch * blocks
-    tiles = split_tiles(shape.s_kv, kernel.splits, kernel.block_n)
-    kinds = sorted(set(tiles))
     loop = mla_loop(shape, kernel, machine)
-    class_of = np.repeat(np.array([kinds.index(t) for t in tiles], np.int32), columns)
+    groups, of_split, tiles = split_workgroups(loop, shape.s_kv, kernel.splits, kernel.block_n)
+    class_of = np.repeat(of_split, columns)
     first = np.concatenate([[0], np.cumsum(tiles)[:-1]]).astype(np.int64)
     sequence = np.arange(columns, dtype=np.int64) // blocks * sum(tiles)
-    base = (first[:, None] + sequence[None, :]).reshape(-1, 1)
-    groups = tuple(loop.workgroup(t) for t in kinds)
-    return Launch(kernel.places(machine), groups, class_of, base, shape.batch * sum(tiles) if loop.shared else 0)
+    keys = shape.batch * sum(tiles)
+    queries = keys + np.tile(np.arange(columns, dtype=np.int64), len(tiles))
+    base = np.stack([(first[:, None] + sequence[None, :]).reshape(-1), queries], axis=1)
+    return Launch(kernel.places(machine), groups, class_of, base, keys + columns)

@@ -6,22 +6,20 @@ same tiles of keys and values.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from kernbench.machine import Machine
-from kernbench.realrun.predict.costs import (
-    dot_ps,
+from kernbench.realrun.predict.given import Kernel, Shape, element_bytes
+from kernbench.realrun.predict.tiles import TileLoop
+from kernbench.simulate.launch.costs import (
     latency_ps,
     load_cycles,
     rescale_cycles,
     score_cycles,
     vector_ps,
 )
-from kernbench.realrun.predict.decode import buffers_of
-from kernbench.realrun.predict.given import Kernel, Shape, element_bytes
-from kernbench.realrun.predict.tiles import TileLoop
 from kernbench.simulate.launch.places import workgroup_of
 from kernbench.simulate.launch.steps import Launch
 
@@ -52,11 +50,11 @@ def prefill_loop(shape: Shape, kernel: Kernel, machine: Machine, masked: bool, p
         k_bytes=k_bytes,
         v_bytes=v_bytes,
         last_bytes=(k_bytes * tail // n, v_bytes * tail // n),
-        scores_ps=dot_ps(machine, shape.dtype, kernel.instruction, rows, n, shape.d_qk),
+        scores_ps=kernel.dot_ps(machine, shape.dtype, rows, n, shape.d_qk),
         softmax_ps=vector_ps(machine, cycles),
-        values_ps=dot_ps(machine, shape.dtype, kernel.instruction, rows, shape.d_v, n),
+        values_ps=kernel.dot_ps(machine, shape.dtype, rows, shape.d_v, n),
         barrier_ps=latency_ps(machine, rows, kernel.resources.waves, kernel.instruction),
-        buffers=buffers_of(kernel, k_bytes + v_bytes) if prefetches else 0,
+        buffers=kernel.buffers(k_bytes + v_bytes) if prefetches else 0,
         overlaps=kernel.overlaps,
         shared=True,
         out_bytes=round(rows * shape.d_v * element_bytes(shape.dtype)),
@@ -98,12 +96,20 @@ def prefill_launch(
     kinds = sorted(set(work))
     if diagonal_only:
         free = prefill_loop(shape, kernel, machine, False, prefetches=True)
+        free = replace(free, last_bytes=(free.k_bytes, free.v_bytes))
         crossed = -(-kernel.block_m // kernel.block_n)
         classes = tuple(free.followed_by(max(t - crossed, 0), loop, min(crossed, t)) for t, _ in kinds)
     else:
-        classes = tuple(loop.workgroup(t, skipped) for t, skipped in kinds)
-    class_of = np.tile(np.array([kinds.index(w) for w in work], np.int32), heads)
-    head = np.repeat(np.arange(heads, dtype=np.int64), blocks) // shape.group
+        even = replace(loop, last_bytes=(loop.k_bytes, loop.v_bytes))  # for what ends at the diagonal
+        ends = loop if mask is not None else even
+        classes = tuple((loop if t == n_k else ends).workgroup(t, skipped) for t, skipped in kinds)
+    of_block = np.array([kinds.index(w) for w in work], np.int32)
+    if kernel.heads_first:
+        class_of = np.repeat(of_block[::-1], heads)
+        head = np.tile(np.arange(heads, dtype=np.int64), blocks) // shape.group
+    else:
+        class_of = np.tile(of_block, heads)
+        head = np.repeat(np.arange(heads, dtype=np.int64), blocks) // shape.group
     base = np.stack([head * 2 * n_k, head * 2 * n_k + n_k], axis=1)
     launch = Launch(kernel.places(machine), classes, class_of, base, int(base.max()) + n_k)
-    return launch, blocks * shape.group
+    return launch, heads if kernel.heads_first else blocks * shape.group

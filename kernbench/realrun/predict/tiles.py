@@ -61,12 +61,15 @@ class TileLoop:
     epilogue_ps: int
     out_ps: int = 0
     """Vector work on the results."""
+    q_stream: int = -1
+    """Stream of the queries, if other workgroups read the same ones (the other splits)."""
     look_ps: int = 0
     """Reading what says whether a tile is skipped."""
 
     def workgroup(self, tiles: int, skipped: int = 0) -> Workgroup:
         """Return a workgroup that goes through ``tiles`` tiles and skips others."""
-        head: list[Step] = [*pause(self.prologue_ps, START), load(0, self.q_bytes), wait(0)]
+        head: list[Step] = [*pause(self.prologue_ps, START), load(0, self.q_bytes, stream=self.q_stream)]
+        head += [wait(0)] if tiles else []  # without tiles nothing needs the queries
         tail = [*work(0, self.out_ps, Engines.BOTH, VECTOR), store(self.out_bytes)]
         tail += [*pause(self.look_ps * skipped), *pause(self.epilogue_ps, START)]
         if self.buffers and self.overlaps:
@@ -131,8 +134,9 @@ class TileLoop:
             wait(1, depth=b, ahead=1),
             run(scores, max(self.scores_ps, 1), Engines.MATRIX, depth=2, ahead=1),
         ]
-        body = [wait(scores, depth=2, cause=MATRIX), *ahead]
+        # with its scores done a tile's keys are no longer needed: their buffer takes those of a later tile
+        body = [wait(scores, depth=2, cause=MATRIX), self._k(1, b, b), *ahead]
         body += [*work(softmax, self.softmax_ps, Engines.VECTOR, VECTOR), *pause(self.barrier_ps)]
         body += [wait(1 + b, depth=b)] if self.v_bytes else []
         body += [*work(values, self.values_ps, Engines.MATRIX, MATRIX)]
-        return first, [*body, *self._fetch(b)]
+        return first, [*body, *([self._v(1 + b, b, b)] if self.v_bytes else [])]

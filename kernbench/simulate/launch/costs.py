@@ -1,125 +1,158 @@
-"""What a command of a workgroup costs: exact fractions of a picosecond, rounded up once a step.
+"""What the pieces of a kernel cost on a machine whose PEs hold workgroups: the one place for these formulas.
 
-The formulas are those of :mod:`kernbench.simulate.costs`, with what only a launch knows: the share of the rate that the
-matrix products of a kernel reach, the kernel's own matrix instruction, the cost of widening stored formats, and what a
-compiler does for nothing.
+Lowering a recorded grid (:mod:`kernbench.simulate.launch.lower`) and predicting a recorded run
+(:mod:`kernbench.realrun.predict`) both charge from here. Arithmetic is counted in elements and kept exact until a step
+is written, which rounds up to a picosecond:
+
+* a product of ``m x k`` and ``k x n``: ``2 m n k / (rate x achievable x share of the instruction)``, with extents
+  padded to the instruction;
+* an element of a score: scale, maximum, subtraction, exponential, sum and conversion: five operations at the default
+  cost and one ``exp2``; a ``where`` more if the tile is masked;
+* an element of the accumulator: a multiplication and an addition to rescale it and take up the product;
+* an element that is loaded for an instruction that takes its operands from registers: ``load``; and ``convert`` of
+  its format if that is not the one the product is made in.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 
-from kernbench.dtypes import DTYPES
-from kernbench.errors import InputError
 from kernbench.machine import Machine
-from kernbench.record.trace import Command, Ref, TileInfo
 from kernbench.simulate.costs import PS, exactly, rate_of
-from kernbench.simulate.launch.steps import Engines
-from kernbench.specs.implementation import Implementation
+from kernbench.simulate.launch.places import workgroup_of
 
-FREE = frozenset({"copy", "broadcast", "trans", "arange", "fill"})
-"""Vector operations that cost a workgroup nothing: registers are renamed and repeated, tiles in scratch are read along
-either axis, constants are operands."""
-
-NOTHING = Fraction(0)
+_SAME_CONVERSION = {"fp8e4m3fnuz": "fp8e4m3"}
+SCORE_OPS = 5
+"""Operations on each score beside its exponential: scale, maximum, subtraction, sum, conversion."""
 
 
-class Costs:
-    """Costs of one launch's commands on one machine."""
+# ------------------------------------------------------------------ matrix instructions
+@dataclass(frozen=True)
+class Instruction:
+    """The matrix instruction that a kernel is compiled to."""
 
-    def __init__(self, machine: Machine, implementation: Implementation) -> None:
-        self.matrix, self.vector, self.clock = machine.pe.matrix, machine.pe.vector, machine.pe.clock
-        tile = self.matrix.tile
-        self.tile = implementation.instruction_tile or (tile.m, tile.n, tile.k)
-        share = exactly(self.matrix.achievable)
-        if implementation.instruction is not None:
-            share *= exactly(self.matrix.instructions.get(implementation.instruction, 1))
-        self.share = Fraction(share)
-        self.engines = (Engines.MATRIX, Engines.VECTOR) if implementation.overlap else (Engines.BOTH, Engines.BOTH)
-        """Engines that a product and a vector operation hold: both, unless the kernel lets them overlap."""
-        self._known: dict[tuple[object, ...], Fraction] = {}
-        self._sums: dict[tuple[int, ...], int] = {}
+    m: int
+    n: int
+    k: int
+    from_registers: bool
+    """Whether its operands come from registers: what is loaded must be copied there."""
 
-    def ps(self, command: Command, tiles: tuple[TileInfo, ...]) -> Fraction:
-        """Return the picoseconds of a product or a vector operation."""
-        key: tuple[object, ...]
-        if command.op == "dot":
-            factors = tuple(_format(source, tiles) for source in command.srcs[:2])
-            key = ("dot", command.work, factors)
-            if key not in self._known:
-                self._known[key] = self._product(command.work, factors)
-        elif command.op == "vector":
-            source = _format(command.srcs[0], tiles) if command.name == "cast" else ""
-            key = (command.name, command.work, source)
-            if key not in self._known:
-                self._known[key] = self._elementwise(command.name, command.work, source)
-        else:
-            raise InputError(
-                f"{command.op} has no cost in a workgroup: kernels of a grid use dot and vector operations"
-            )
-        return self._known[key]
-
-    def loaded(self, command: Command) -> Fraction:
-        """Return what the vector engine does for each element of a load: addresses and copies."""
-        per_element = self.vector.cost.get("load", 0)
-        if not per_element or command.access is None:
-            return NOTHING
-        elements = command.nbytes // DTYPES[command.access.dtype].nbytes
-        key = ("load", elements)
-        if key not in self._known:
-            self._known[key] = self._cycles(elements, exactly(per_element))
-        return self._known[key]
-
-    def together(self, costs: Sequence[Fraction]) -> int:
-        """Return the sum of costs that this object gave, rounded up to a whole picosecond.
-
-        Loops ask for the same sums again and again, and adding fractions is slow.
-        """
-        key = tuple(map(id, costs))  # this object keeps them alive, so that their ids stay theirs
-        if key not in self._sums:
-            self._sums[key] = math.ceil(sum(costs, Fraction(0)))
-        return self._sums[key]
-
-    def _product(self, work: tuple[int, ...], factors: tuple[str, ...]) -> Fraction:
-        batch, *extents = work[:4]
-        padded = math.prod(-(-extent // tile) * tile for extent, tile in zip(extents, self.tile, strict=True))
-        rate = min(rate_of(self.matrix, name) for name in factors)
-        return self.matrix.startup + 2 * batch * padded * PS / (rate * self.share)
-
-    def _elementwise(self, name: str, work: tuple[int, ...], source: str) -> Fraction:
-        if name in FREE:
-            return NOTHING
-        elements, passes = (*work, 1)[:2]
-        cost = self.vector.cost.get(name, self.vector.cost["default"])
-        if name == "cast":
-            cost = self.vector.convert.get(source, cost)
-        return self.vector.startup + passes * self._cycles(elements, exactly(cost))
-
-    def _cycles(self, elements: int, cost: int | Fraction) -> Fraction:
-        return Fraction(-(-elements // self.vector.lanes) * cost * PS) / self.clock
+    def __str__(self) -> str:
+        return f"{self.m}x{self.n}x{self.k}"
 
 
-def reduction_pause(
-    command: Command, tiles: tuple[TileInfo, ...], machine: Machine, implementation: Implementation
-) -> int:
-    """Return the pause behind a reduction across the waves of a workgroup, in picoseconds; 0 if it needs none.
+WARP_MMA = Instruction(16, 8, 16, from_registers=True)
+"""``mma.sync`` m16n8k16: what Triton emits for products with fewer than 64 rows on Hopper."""
+WARPGROUP_MMA = Instruction(64, 8, 16, from_registers=False)
+"""``wgmma`` m64nNk16: operands from shared memory."""
+MFMA = Instruction(16, 16, 16, from_registers=True)
+"""``v_mfma_f32_16x16x16`` (gfx942); gfx950 has 16x16x32 at the full rate."""
+MFMA_950 = Instruction(16, 16, 32, from_registers=True)
 
-    The waves of a product lie along its rows while each can have ``wave_rows`` of its own; then every wave reduces its
-    rows alone. With fewer rows than that, the waves lie along the keys, and a row's maximum goes through scratch and a
-    barrier. One barrier is charged for each maximum; the sum that follows it is charged none.
+
+def instruction_of(machine: Machine, rows: int, waves: int) -> Instruction:
+    """Return the instruction that a compiler picks for a product of so many rows."""
+    if _has_long_waves(machine):
+        return MFMA_950 if machine.name == "mi355x" else MFMA
+    return WARPGROUP_MMA if rows >= WARPGROUP_MMA.m and waves % 4 == 0 else WARP_MMA
+
+
+def instruction_named(machine: Machine, tile: tuple[int, int, int]) -> Instruction:
+    """Return the instruction with a tile: only a whole group of waves reads its operands from shared memory."""
+    return Instruction(*tile, from_registers=_has_long_waves(machine) or tile[0] < WARPGROUP_MMA.m)
+
+
+def _has_long_waves(machine: Machine) -> bool:
+    return machine.pe.residency is not None and machine.pe.residency.wave_size == 64
+
+
+# ------------------------------------------------------------------ matrix work
+def product_ps(machine: Machine, dtype: str, instruction: Instruction, m: int, n: int, k: int) -> Fraction:
+    """Return the exact time of one PE for a product of ``(m, k)`` and ``(k, n)``, padded to the instruction's tile.
+
+    Raises
+    ------
+    InputError
+        If the machine gives no matrix rate for the format.
     """
-    workgroup = machine.pe.workgroup
-    if command.name != "max" or workgroup is None or implementation.waves == 1:
-        return 0
-    source = command.srcs[0]
-    if not isinstance(source, Ref) or command.attrs.get("axis") not in (-1, len(source.shape) - 1):
-        return 0
-    wave_rows = 16
-    rows = math.prod(source.shape[:-1])
-    return 0 if rows >= wave_rows * implementation.waves else workgroup.barrier
+    matrix = machine.pe.matrix
+    share = exactly(matrix.achievable) * exactly(matrix.instructions.get(str(instruction), 1))
+    flops = 2
+    for extent, tile in ((m, instruction.m), (n, instruction.n), (k, instruction.k)):
+        flops *= -(-extent // tile) * tile
+    return Fraction(flops * PS, rate_of(matrix, dtype)) / share
 
 
-def _format(source: object, tiles: tuple[TileInfo, ...]) -> str:
-    return (source.dtype or tiles[source.tile].dtype) if isinstance(source, Ref) else ""
+def dot_ps(machine: Machine, dtype: str, instruction: Instruction, m: int, n: int, k: int) -> int:
+    """Return :func:`product_ps` in whole picoseconds."""
+    return whole(product_ps(machine, dtype, instruction, m, n, k))
+
+
+def latency_ps(machine: Machine, rows: int, waves: int, instruction: Instruction) -> int:
+    """Latency of a tile's two products that nothing of the same workgroup hides.
+
+    A product's result is there one ``startup`` after its last operation. Where a workgroup has several groups of waves
+    that work on rows of their own, one group's work hides the other's latency.
+    """
+    groups = min(waves // 4, rows // instruction.m) if rows >= 64 else 1
+    return 2 * machine.pe.matrix.startup if groups <= 1 else 0
+
+
+# ------------------------------------------------------------------ vector work
+def cost_of(machine: Machine, op: str) -> Fraction:
+    """Cycles that one lane takes for one element of a vector operation; ``load`` costs nothing where absent."""
+    cost = machine.pe.vector.cost
+    return Fraction(exactly(cost.get(op, 0 if op == "load" else cost["default"])))
+
+
+def convert_of(machine: Machine, dtype: str) -> Fraction:
+    """Cycles that one lane takes to widen one stored element."""
+    found = machine.pe.vector.convert.get(_SAME_CONVERSION.get(dtype, dtype))
+    return cost_of(machine, "cast") if found is None else Fraction(exactly(found))
+
+
+def rescale_cycles(machine: Machine, elements: int) -> Fraction:
+    """Lane-cycles to rescale an accumulator of so many elements and add to it."""
+    return elements * (cost_of(machine, "multiply") + cost_of(machine, "add"))
+
+
+def score_cycles(machine: Machine, scores: int, masked: bool) -> Fraction:
+    """Lane-cycles of the softmax over so many scores."""
+    each = SCORE_OPS * cost_of(machine, "default") + cost_of(machine, "exp2")
+    return scores * (each + (cost_of(machine, "where") if masked else 0))
+
+
+def load_cycles(machine: Machine, elements: int, stored: str, used: str, from_registers: bool) -> Fraction:
+    """Lane-cycles to bring so many loaded elements into the form that a product takes."""
+    each = cost_of(machine, "load") if from_registers else Fraction(0)
+    if stored != used:
+        each += convert_of(machine, stored)
+    return elements * each
+
+
+def vector_ps(machine: Machine, cycles: Fraction | int) -> int:
+    """Time of one PE for so many lane-cycles of vector work."""
+    return whole(Fraction(cycles) * PS / (machine.pe.vector.lanes * machine.pe.clock))
+
+
+# ------------------------------------------------------------------ waves and buffers
+def across_waves_ps(machine: Machine, waves: int) -> int:
+    """Latency of a reduction over what is spread over the waves: more waves, more to combine."""
+    return workgroup_of(machine).barrier * max(waves // 4, 1)
+
+
+def buffers_of(stages: int, lds_bytes: int, tile_bytes: int) -> int:
+    """Tiles that are asked for ahead of the loop; 0: each load is asked for where the source says.
+
+    A software pipeline of ``stages`` asks for tile ``j`` when it is done with tile ``j - (stages - 1)``: two stages
+    hide nothing of a tile's load behind the same workgroup's work, three do (measured: prefill of 128 x 64 tiles by
+    one workgroup a PE takes 1.96, 1.57 and 1.16 us a tile with one, two and three stages, h200_live.jsonl). Where the
+    shared memory does not hold so many, the compiler did not build such a pipeline (a load under a condition, say).
+    """
+    return min(stages - 1, (lds_bytes + tile_bytes // 8) // tile_bytes)
+
+
+def whole(exact: Fraction) -> int:
+    """Return exact picoseconds, rounded up."""
+    return -(-exact.numerator // exact.denominator)

@@ -32,6 +32,8 @@ class _Read(NamedTuple):
     """int64[workgroup of the class]: address without the offset."""
     offset: int
     nbytes: int
+    form: tuple[tuple[int, ...], ...]
+    """Shape and strides: loads of one form follow one another in a loop."""
 
 
 @dataclass
@@ -105,10 +107,10 @@ def _by_tensor(trace: Trace) -> dict[int, list[_Read]]:
             if command.op != "load" or command.access is None:
                 continue
             column, offset = cls.columns[command.access.address.column], command.access.address.offset
-            nbytes = command.nbytes
+            nbytes, form = command.nbytes, (command.access.shape, command.access.strides)
             if command.name == "load_scalar":
                 column, offset, nbytes = (column + offset) // SECTOR * SECTOR, 0, SECTOR
-            found.setdefault(command.access.tensor, []).append(_Read(c, i, column, offset, nbytes))
+            found.setdefault(command.access.tensor, []).append(_Read(c, i, column, offset, nbytes, form))
     return found
 
 
@@ -123,7 +125,10 @@ def _number_as_table(numbering: _Numbering, reads: Sequence[_Read]) -> bool:
     if nbytes > MOST_BYTES:
         raise _too_large(numbering.trace, nbytes)
     starts = np.unique(np.concatenate(list(columns.values())))
-    kinds = {kind: i for i, kind in enumerate(sorted({(read.offset, read.nbytes) for read in reads}))}
+    form_of: dict[tuple[int, int], tuple[tuple[int, ...], ...]] = {}
+    for read in reads:
+        form_of.setdefault((read.offset, read.nbytes), read.form)
+    kinds = {kind: i for i, kind in enumerate(sorted(form_of, key=lambda kind: (form_of[kind], *kind)))}
     if len(starts) * len(kinds) > MOST_TILES:
         return False
     offsets = np.array([offset for offset, _ in kinds], np.int64)

@@ -43,6 +43,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 
@@ -212,6 +213,7 @@ def request_key(workgroup: int, request: int) -> int:
 _MASK = (1 << 31) - 1
 
 
+@lru_cache(maxsize=256)
 def byte_time(bandwidth: int) -> tuple[int, int]:
     """Return picoseconds per byte as a fraction of small integers.
 

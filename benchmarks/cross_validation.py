@@ -299,6 +299,27 @@ def carried_on(found: Comparison, records: Sequence[RunRecord]) -> str:
     return table(("family", "times", "median", "p90", "most"), lines)
 
 
+BLIND = ROOT / "kernbench/data/h200_blind.jsonl"
+"""Runs of other sizes, recorded after the model's rules were settled; not among those that anything is fitted to."""
+
+
+def blind() -> str:
+    """Return the errors over runs that were recorded after the model, and how often it names the faster right."""
+    found = compare(read_records(BLIND).records, predict)
+    groups: dict[str, list[Row]] = {}
+    for r in found.rows:
+        if r.field in ("cold", "warm"):
+            groups.setdefault(r.family, []).append(r)
+    lines = [(f"`{family}`", *cells(mine)) for family, mine in sorted(groups.items())]
+    for name, families in (("Triton, first target", TRITON), ("SDPA, second target", SDPA)):
+        mine = [r for family in families for r in groups.get(family, [])]
+        lines.append((f"**{name}**", *cells(mine)))
+    order = found.ordering
+    if order.share is not None:
+        lines.append((f"faster of two named right, of {order.pairs} pairs", "", percent(order.share), *[""] * 4))
+    return table(("family, cold and warm", *STATISTICS), lines)
+
+
 def summary(found: Comparison) -> str:
     """Return the small table of the README: rows kept aside by GPU and evidence."""
     groups: dict[tuple[str, str], list[Row]] = {}
@@ -345,7 +366,7 @@ def main() -> None:
         "evidence": evidence(found), "targets": targets(found), "kept-aside": half(found, "test"),
         "fitted-to": half(found, "train"), "by-time": by_time(found), "groups": groups(found, records),
         "worst": worst(found), "skipped": skipped(found, records), "figures": figures(), "summary": summary(found),
-        "carried-on": carried_on(found, records),
+        "carried-on": carried_on(found, records), "blind": blind(),
     }  # fmt: skip
     for name, body in sections.items():
         print(f"\n## {name}\n\n{body}")

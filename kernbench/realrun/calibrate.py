@@ -51,6 +51,8 @@ class Calibration:
     machine: Machine
     """With the fitted figures."""
     figures: tuple[Fitted, ...]
+    families: tuple[str, ...]
+    """Kernel families that the figures were fitted to."""
     records: int
     """Records of the training half that could be predicted."""
     rows: int
@@ -80,8 +82,10 @@ def calibrate(
     machine: Machine,
     records: Sequence[RunRecord],
     *,
+    families: Sequence[str] | None = None,
+    times: Sequence[str] | None = None,
     progress: Callable[[str], None] | None = None,
-    rounds: int = 8,
+    rounds: int = 6,
     jobs: int = 1,
 ) -> Calibration:
     """Fit a machine's calibratable figures to the training half of the records.
@@ -89,7 +93,10 @@ def calibrate(
     The figures are multiplied by factors to minimise the sum of ``soft_l1(ln(predicted / measured))`` (rows that
     the model cannot explain count less than by their square), by :func:`scipy.optimize.least_squares`; a weak pull to
     the file's values keeps those in place that the rows say nothing about. Each record weighs the same, however many
-    of its times were measured. ``jobs`` processes predict side by side, with the same result as one.
+    of its times were measured.
+
+    ``families`` and ``times`` name those to fit to (None: all): what the model explains badly is better left out than
+    allowed to pull figures away. ``jobs`` processes predict side by side, with the same result as one.
 
     Raises
     ------
@@ -100,7 +107,8 @@ def calibrate(
 
     keys = calibratable(machine)
     start = [_value(machine, key) for key in keys]
-    rows = _training_rows(machine, records)
+    chosen = [r for r in records if families is None or r.family in families]
+    rows = [r for r in _training_rows(machine, chosen) if times is None or r.field in times]
     if not rows:
         raise InputError("no record of the training half can be predicted on this machine")
     calls = 0
@@ -133,7 +141,8 @@ def calibrate(
         for key, a, f, s in zip(keys, start, fit.x, slopes, strict=True)
     )
     middle = [float(np.median(np.abs(np.expm1(e)))) for e in (before, after)]
-    return Calibration(best, figures, len({id(r.record) for r in rows}), len(rows), middle[0], middle[1])
+    used = tuple(sorted({r.record.family for r in rows}))
+    return Calibration(best, figures, used, len({id(r.record) for r in rows}), len(rows), middle[0], middle[1])
 
 
 def write_machine(result: Calibration, path: Path) -> None:
@@ -154,7 +163,8 @@ def write_machine(result: Calibration, path: Path) -> None:
         if not colon or "{" in head:
             raise InputError(f"{original}: {figure.key} shares its line with others; give it one of its own")
         written = f"{name}: {figure.after}"
-        lines[where[figure.key]] = f"{written:<27} # {MARK}: {result.rows} times of {result.records} training records"
+        origin = f"{result.rows} times of {result.records} training records ({', '.join(result.families)})"
+        lines[where[figure.key]] = f"{written:<27} # {MARK}: {origin}"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

@@ -117,6 +117,10 @@ def calibrate(
     out: Annotated[Path, typer.Option(help="Write the fitted machine to this YAML file.")],
     gpu: Annotated[str, typer.Option(help="Records of this GPU: its name, a word of it, or its architecture.")],
     records: Records = None,
+    family: Annotated[list[str] | None, typer.Option(help="Fit to this family only; may be repeated.")] = None,
+    time: Annotated[
+        list[str] | None, typer.Option(help="Fit to this time only (cold, warm, partial ...); may be repeated.")
+    ] = None,
     jobs: Annotated[int, typer.Option(min=0, help="Processes that predict side by side; 0: one a core.")] = 0,
     no_progress: NoProgress = False,
 ) -> int:
@@ -132,7 +136,9 @@ def calibrate(
         chosen = of_gpu(found, gpu)
         machine = load_machine(topology)
         with shown_progress(no_progress) as progress:
-            result = fit(machine, chosen, progress=progress, jobs=jobs or os.cpu_count() or 1)
+            result = fit(
+                machine, chosen, families=family, times=time, progress=progress, jobs=jobs or os.cpu_count() or 1
+            )
         write_machine(result, file)
     print_calibration(result)
     return GOOD if result.rows else CHECK_FAILED

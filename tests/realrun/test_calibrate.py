@@ -123,7 +123,8 @@ def test_the_written_file_is_the_machine_with_its_provenance(start, fitted, tmp_
     for figure in fitted.figures:
         assert describe_of(again)[figure.key].value == figure.after
         note = describe_of(again)[figure.key].note
-        assert note == f"{MARK}: {fitted.rows} times of {fitted.records} training records"
+        families = ", ".join(fitted.families)
+        assert note == f"{MARK}: {fitted.rows} times of {fitted.records} training records ({families})"
     untouched = {k: f for k, f in describe_of(start).items() if k not in FIGURES}
     assert {k: f for k, f in describe_of(again).items() if k not in FIGURES} == untouched
     assert set(calibratable(again)) == set(FIGURES)

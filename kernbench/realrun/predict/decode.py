@@ -24,7 +24,7 @@ from kernbench.simulate.launch.costs import (
     score_cycles,
     vector_ps,
 )
-from kernbench.simulate.launch.places import Resources, places_of, workgroup_of
+from kernbench.simulate.launch.places import Resources, places_of, residency_of, workgroup_of
 from kernbench.simulate.launch.steps import START, VECTOR, Engines, Launch, Workgroup, load, pause, store, wait, work
 
 REDUCE_ROWS = 16
@@ -124,14 +124,19 @@ def decode_launch(
     return Launch(kernel.places(machine), groups, class_of, queries, heads)
 
 
-def reduce_launch(shape: Shape, splits: int, machine: Machine) -> Launch:
-    """Return the launch that merges the partial results: a workgroup for each sequence and query head."""
+def reduce_launch(shape: Shape, splits: int, machine: Machine, written: bool = True) -> Launch:
+    """Return the launch that merges the partial results: a workgroup for each sequence and query head.
+
+    ``written``: they were just written, so that caches have what fits into them.
+    """
     workgroups, width = shape.batch * shape.h_q * shape.s_q, shape.d_v
     rows = min(REDUCE_ROWS, 1 << (splits - 1).bit_length())
     cycles = Fraction(rows * width * 2) * cost_of(machine, "default")
     costs = workgroup_of(machine)
     again = 0 if splits <= rows else -1  # one round reads the very maxima that were read before: they are in a cache
-    sums = [load(0, splits * 4, stream=again), load(1, splits * 4), wait(0), wait(1), *pause(2 * costs.barrier)]
+    sums = [load(0, splits * 4, stream=again), load(1, splits * 4), wait(0), wait(1)]
+    if 1 << (splits - 1).bit_length() > residency_of(machine).wave_size:  # fewer lie in one wave
+        sums += pause(2 * costs.barrier)
     # each round asks for its maxima, then for its rows, and sums them across waves: nothing is asked for ahead
     rest = splits % rows or rows
     one = [load(0, rows * 4, last=rest * 4, stream=again), wait(0)]
@@ -141,5 +146,5 @@ def reduce_launch(shape: Shape, splits: int, machine: Machine) -> Launch:
     places = places_of(machine, Resources(waves=4, registers=32, lds_bytes=2048))
     merge = Workgroup(tuple(sums), tuple(one), tuple(end), -(-splits // rows))
     each = np.arange(workgroups, dtype=np.int64)
-    written = Launch(places, (merge,), np.zeros(workgroups, np.int32), each.reshape(-1, 1), workgroups)
-    return warm(written, shape.batch * shape.h_q * splits * (width + 2) * 4)  # the partial results were just written
+    launch = Launch(places, (merge,), np.zeros(workgroups, np.int32), each.reshape(-1, 1), workgroups)
+    return warm(launch, shape.batch * shape.h_q * splits * (width + 2) * 4) if written else launch

@@ -114,7 +114,8 @@ def _split_and_merge(
         times.add("partial", cold, launches=1)
         times.add("cold", cold, launches=2, plus=merge)
         times.add("cold_graph", cold, launches=2, plus=merge, graph=True)
-    times.add("reduce", merge, launches=1)
+    if times.wants("reduce"):
+        times.add("reduce", estimate(reduce_launch(shape, kernel.splits, machine, written=False)), launches=1)
     if times.wants("warm", "published"):
         hot = _as_warm(record, launch, shape, cold)
         times.add("warm", hot, launches=2, plus=merge, graph=True)
@@ -220,12 +221,20 @@ class _Times:
         ps += launches * costs.graph if graph else costs.cold + costs.first + (launches - 1) * costs.graph
         reason, regime = explanation(found, ps)
         reason += f"; implementation {self._kernel.origin}" if self._kernel.origin else ""
-        self._found.append(Prediction(field, ps / PS_PER_US, self._roofline, reason, regime))
+        roofline = _merge_roofline_us(self._record, self._machine) if field == "reduce" else self._roofline
+        self._found.append(Prediction(field, ps / PS_PER_US, roofline, reason, regime))
 
     def all(self) -> list[Prediction]:
         if not self._found:
             raise NotModelled("no measured time that the model predicts")
         return self._found
+
+
+def _merge_roofline_us(record: RunRecord, machine: Machine) -> float:
+    """Roofline of the merging launch alone: its float32 partial results, read once."""
+    shape = shape_of(record)
+    rows = shape.batch * shape.h_q * shape.s_q * (record.implementation.splits or 1)
+    return rows * (shape.d_v + 2) * 4 / peaks_of(machine).hbm_gbps / 1e3
 
 
 def explanation(found: Estimate, ps: int) -> tuple[str, str]:

@@ -31,6 +31,7 @@ from kernbench.simulate.launch.costs import (
     vector_ps,
     whole,
 )
+from kernbench.simulate.launch.places import residency_of
 from kernbench.simulate.launch.steps import Engines
 from kernbench.specs.implementation import Implementation
 
@@ -129,12 +130,14 @@ class Costs:
 
         Waves lie along the rows of a tile, so that a reduction over these crosses them. One over a row's own elements
         does where the implementation spreads the keys of a tile over its waves; then one is charged for each maximum,
-        and the sum that follows it comes along.
+        and the sum that follows it comes along. As many elements as a wave has threads lie in one wave.
         """
         source = command.srcs[0] if command.srcs else None
         if command.name not in ("max", "min", "sum") or not isinstance(source, Ref) or self._implementation.waves == 1:
             return 0
         if is_of_rows(command) and not (self._implementation.keys_across_waves and command.name != "sum"):
+            return 0
+        if math.prod(source.shape) <= residency_of(self._machine).wave_size:
             return 0
         return across_waves_ps(self._machine, self._implementation.waves)
 

@@ -12,10 +12,11 @@ import numpy as np
 import kernbench as kb
 from kernbench.bench import Arrays, Bench, Case
 from kernbench.collectives import programs_over, rank_over
-from kernbench.fmha_tiles import Softmax, Tensors, mfma_program, programs, result_of, tiles_of_queries
+from kernbench.fmha_tiles import Softmax, Tensors, grid_of, mfma_program, programs, result_of, tiles_of_queries
 from kernbench.specs.correctness import tolerance
 from kernbench.specs.fmha import SageSpec
 from kernbench.specs.fmha_inputs import sage_inputs
+from kernbench.specs.implementation import WaveImplementation
 from kernbench.specs.rocke import sage_reference
 from kernbench.specs.rocke.arch import find_arch
 from kernbench.specs.rocke.layouts import fp8_dtype, read_scales
@@ -268,6 +269,10 @@ CASES = (
     {"quant_mode": "i8_fp8_bf16", "T_q": 24, "S_kv": 200, "q_scale": "per_block", "q_scale_block": 8},
     {**I4, "mask_mode": "causal"},
 )
+ON_GPUS = tuple(
+    Case(settings={"form": "faithful", "T_q": 32, "S_kv": 80, **settings}, topology="mi355x")
+    for settings in ({"mask_mode": "causal"}, {"quant_mode": "i8_fp8_bf16", "T_q": 5, "h_q": 2, "h_kv": 1})
+)
 BENCHES = [
     Bench(
         name="sage_attention",
@@ -278,6 +283,12 @@ BENCHES = [
         reference=reference,
         output=result_of,
         tolerance=allowed,
-        cases=tuple(Case(settings={**settings, "form": form}) for settings in CASES for form in FORMS) + OTHER_MACHINES,
+        cases=(
+            *(Case(settings={**settings, "form": form}) for settings in CASES for form in FORMS),
+            *OTHER_MACHINES,
+            *ON_GPUS,
+        ),
+        grid=grid_of,
+        implementation=WaveImplementation,
     )
 ]

@@ -14,6 +14,7 @@ from kernbench.bench import Arrays, Bench, Case
 from kernbench.fmha_tiles import (
     Softmax,
     Tensors,
+    grid_of,
     mfma_program,
     parts_of_keys,
     programs,
@@ -23,6 +24,7 @@ from kernbench.fmha_tiles import (
 from kernbench.specs.correctness import tolerance
 from kernbench.specs.fmha import JengaSpec, SparseSpec, VsaSpec
 from kernbench.specs.fmha_inputs import jenga_mask, kept_rows, vsa_lists
+from kernbench.specs.implementation import WaveImplementation
 from kernbench.specs.rocke import jenga_reference, vsa_reference
 from kernbench.specs.rocke.sparsity import lut_from_bitmap
 from kernbench.split_kv import LOWEST
@@ -140,6 +142,8 @@ CASES = tuple(Case(settings={**some, "form": form}) for some in SETTINGS for for
     for topology in ("pe1", "sip4_grid4x4_pe8")
     for form in FORMS
 )
+ON_GPU = {"T_q": 32, "S_kv": 80, "h_q": 2, "h_kv": 1, "block_k": 16, "form": "faithful"}
+CASES += (Case(settings=ON_GPU, topology="mi355x"),)
 
 
 def bench(name, summary, spec, kernel):
@@ -154,6 +158,8 @@ def bench(name, summary, spec, kernel):
         output=result_of,
         tolerance=lambda spec: tolerance(spec.dtype),
         cases=CASES,
+        grid=grid_of,
+        implementation=WaveImplementation,
     )
 
 

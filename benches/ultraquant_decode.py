@@ -20,8 +20,10 @@ import numpy as np
 import kernbench as kb
 from kernbench.bench import Arrays, Bench, Case
 from kernbench.collectives import LEVELS, programs_over, rank_over, reduce_to_root
+from kernbench.on_grid import refuse_spatial
 from kernbench.specs import ultraquant as uq
 from kernbench.specs.correctness import tolerance
+from kernbench.specs.implementation import MergeImplementation, UltraQuantImplementation
 from kernbench.specs.ultraquant.bench_spec import UltraQuantBenchSpec, place_blocks
 from kernbench.split_kv import LOWEST, merge
 
@@ -198,6 +200,20 @@ def add_tokens(m, l, acc, Q, slot, n, spec, *, tl):
     tl.copy_to(m, m_new)
 
 
+# ---------------------------------------------------------------- the original's launches
+def decode_grid(spec: UltraQuantBenchSpec):
+    """Return (sequences, key/value heads, partitions)."""
+    refuse_spatial(spec)
+    return spec.decode.grid()
+
+
+def reduce_grid(spec: UltraQuantBenchSpec):
+    """Return (sequences, query heads, parts of a head)."""
+    refuse_spatial(spec)
+    seqs, heads, _ = spec.decode.grid()
+    return seqs, heads * spec.query_group_size, D // REDUCED_AT_ONCE
+
+
 # ---------------------------------------------------------------- tensors
 class Results(NamedTuple):
     """What the partitions store; layouts are the original's."""
@@ -305,7 +321,10 @@ BENCHES = [
             Case(settings={**LENGTHS, **SPATIAL, "query_group_size": 6, "num_kv_heads": 2, "kv_block_size": 16}),
             Case(settings={**LENGTHS, **SPATIAL, "split_seqs": "cube", "split_tokens": "pe", "reduction": "tree"}),
             Case(settings={"seq_lens": 2000, "num_partitions": 4, "tile_groups_per_partition": 2}, topology="pe1"),
+            Case(settings=LENGTHS, topology="mi355x"),
         ),
+        grid=decode_grid,
+        implementation=UltraQuantImplementation,
     ),
     Bench(
         name="ultraquant_reduce",
@@ -316,6 +335,12 @@ BENCHES = [
         reference=reference,
         output=lambda spec, o: o.numpy(),
         tolerance=lambda spec: tolerance("bf16"),
-        cases=(Case(settings={}), Case(settings={**LENGTHS, "query_group_size": 16})),
+        cases=(
+            Case(settings={}),
+            Case(settings={**LENGTHS, "query_group_size": 16}),
+            Case(settings=LENGTHS, topology="mi355x"),
+        ),
+        grid=reduce_grid,
+        implementation=MergeImplementation,
     ),
 ]

@@ -62,6 +62,12 @@ class Bench:
     """``spec`` → the largest relative L2 error that is right."""
     cases: tuple[Case, ...] = ()
     """What ``kernbench check`` runs."""
+    grid: Callable[[Any], tuple[int, ...]] | None = None
+    """``spec`` → the grid that the original launches for it, with which a machine whose PEs hold workgroups runs the
+    bench; raises InputError for a spec of another form. None: it runs on meshes only, or has a twin, the grid bench
+    ``<name>_grid``."""
+    implementation: type[Implementation] = Implementation
+    """Class of its implementations where it runs as a grid."""
 
 
 @dataclass(frozen=True, kw_only=True)

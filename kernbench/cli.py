@@ -103,12 +103,12 @@ def run(
     with output_file(json) as file, output_file(trace) as trace_file:
         from kernbench.bench import apply_settings, find_bench
         from kernbench.machine import load_machine
+        from kernbench.on_grid import form_for
         from kernbench.run import run_bench
         from kernbench.screen import print_result
 
-        found = find_bench(bench)
-        spec, implementation = apply_settings(found, given)
-        machine = load_machine(topology)
+        found, machine = find_bench(bench), load_machine(topology)
+        spec, implementation = apply_settings(form_for(found, machine)[0], given)
         look = _trace_writer(machine, trace, trace_file, trace_pes, trace_limit, notes)
         with shown_progress(no_progress) as progress:
             result = run_bench(
@@ -164,16 +164,18 @@ def explain(
     with output_file(json) as file:
         from kernbench.bench import GridBench, find_bench
         from kernbench.machine import load_machine
+        from kernbench.on_grid import form_for
         from kernbench.record import record
         from kernbench.run import check_fits, mesh_only
         from kernbench.screen import print_explanation
         from kernbench.simulate.explain import explain as explain_trace
         from kernbench.specs.attention import spec_from_settings
 
-        found = find_bench(bench)
+        machine = load_machine(topology)
+        found, _ = form_for(find_bench(bench), machine)
         if isinstance(found, GridBench):
             raise mesh_only(found, "`kernbench explain`")
-        spec, machine = spec_from_settings(found.spec, given), load_machine(topology)
+        spec = spec_from_settings(found.spec, given)
         check_fits(found, machine)
         args, _ = found.arguments(spec, machine, None)
         explanation = explain_trace(record(found.kernel, machine, args=args))
@@ -250,12 +252,13 @@ def _check_case(bench: Any, case: Any) -> tuple[bool, str]:
     """Return whether one case is right, and what to say of it."""
     from kernbench.bench import apply_settings
     from kernbench.machine import load_machine
+    from kernbench.on_grid import form_for
     from kernbench.run import run_bench
     from kernbench.screen import errors_text
 
     try:
-        spec, implementation = apply_settings(bench, case.settings)
         machine = load_machine(case.topology)
+        spec, implementation = apply_settings(form_for(bench, machine)[0], case.settings)
         result = run_bench(bench, machine, spec, implementation=implementation, mode="values", inputs=case.inputs)
     except KernbenchError as error:
         return False, str(error)

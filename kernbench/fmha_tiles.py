@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kernbench.collectives import LEVELS, Partial, programs_over, rank_over, reduce_to_root
+from kernbench.on_grid import refuse_spatial
 from kernbench.placement import Placement, on, replicated, split
 from kernbench.specs.rocke.common import TILE_KEYS, TILE_ROWS
 from kernbench.split_kv import LOWEST
@@ -43,6 +44,12 @@ def programs(rows: int, spec: FmhaSpec, *, tl: Language) -> Iterator[tuple[Any, 
             return
         with tl.scratch_scope():
             yield program % rows, program // rows
+
+
+def grid_of(spec: FmhaSpec) -> tuple[int, ...]:
+    """Return the original's grid: (tiles of 16 rows, or rows, query heads). Raises InputError for the spatial form."""
+    refuse_spatial(spec)
+    return spec.rocke().grid()
 
 
 def mfma_program(

@@ -190,7 +190,8 @@ def run_bench(
     Parameters
     ----------
     bench
-        As :func:`kernbench.bench.find_bench` returns it.
+        As :func:`kernbench.bench.find_bench` returns it. A machine whose PEs hold workgroups runs the form of a mesh
+        bench that :func:`kernbench.on_grid.form_for` names.
     machine
         As :func:`kernbench.load_machine` returns it.
     spec
@@ -214,11 +215,11 @@ def run_bench(
     Raises
     ------
     KernbenchError
-        For any input that cannot be used, and for a mesh bench on a machine whose PEs hold workgroups or the reverse.
+        For any input that cannot be used, and for a bench that has no form for this kind of machine.
     """
     _check_choice("mode", mode, get_args(Mode))
     _check_choice("engine", engine, get_args(Engine))
-    check_fits(bench, machine)
+    bench, notes = _fitting_form(bench, machine, spec)
     import numba  # noqa: F401  # the engines import it when they need it; imported here, no clock counts it
 
     clock = Clock(progress)
@@ -227,7 +228,8 @@ def run_bench(
 
         if look is not None:
             raise mesh_only(bench, "a timeline of commands (--trace)")
-        return run_grid_bench(bench, machine, spec, implementation, mode, engine, inputs, seed, clock)
+        ran = run_grid_bench(bench, machine, spec, implementation, mode, engine, inputs, seed, clock)
+        return ran.model_copy(update={"warnings": [*notes, *ran.warnings]})
     spec, arrays, source = spec or bench.spec(), None, inputs
     warnings: tuple[str, ...] = ()
     with clock.stage("inputs"):
@@ -336,6 +338,20 @@ def scratch_by_line(trace: Trace) -> dict[str, int]:
     for line, nbytes in sorted(largest.scratch_by_line.items(), key=lambda item: -item[1]):
         lines[str(trace.lines[line])] = lines.get(str(trace.lines[line]), 0) + nbytes
     return lines
+
+
+def _fitting_form(bench: AnyBench, machine: Machine, spec: BenchSpec | None) -> tuple[AnyBench, tuple[str, ...]]:
+    """Return the form of a bench for a machine, with warnings. Raises InputError if there is none, or not for this."""
+    from kernbench.on_grid import form_for
+
+    found, notes = form_for(bench, machine)
+    check_fits(found, machine)
+    if found is not bench and spec is not None and not isinstance(spec, found.spec):
+        raise InputError(
+            f"{machine.name} runs bench {bench.name} as {found.name}, which takes a {found.spec.__name__}, not a "
+            f"{type(spec).__name__}"
+        )
+    return found, notes
 
 
 def check_fits(bench: AnyBench, machine: Machine) -> None:

@@ -73,6 +73,31 @@ class Implementation(BaseModel):
         return type(self)(**(self.model_dump() | changes))
 
 
+class WaveImplementation(Implementation):
+    """The rocke kernels: one wave with 16 query rows of a head, or with one row. What it occupies is assumed."""
+
+    waves: int = Field(1, ge=1, le=32, description="waves (warps) of a workgroup")
+    stages: int = Field(
+        1, ge=1, le=8, description="of a loop's pipeline: a tile is asked for when the one stages - 1 before it is done"
+    )
+    registers: int = Field(128, ge=1, le=512, description="registers of a thread, 32 bits each")
+    lds_bytes: int = Field(1024, ge=0, description="scratch (LDS, shared memory) of a workgroup")
+
+
+class UltraQuantImplementation(WaveImplementation):
+    """UltraQuant decode: one wave. Its LDS is the original's for 8 query heads to a key/value head."""
+
+    lds_bytes: int = Field(
+        13120, ge=0, description="scratch (LDS) of a workgroup; 12096 for 6, 17216 for 16 query heads a key/value head"
+    )
+
+
+class MergeImplementation(WaveImplementation):
+    """UltraQuant's second launch: one wave for 64 elements of a head. What it occupies is assumed."""
+
+    registers: int = Field(32, ge=1, le=512, description="registers of a thread, 32 bits each")
+
+
 class DecodeImplementation(Implementation):
     """Split-KV decode: a workgroup walks one split of the keys in tiles of ``BLOCK_N``."""
 

@@ -19,7 +19,7 @@ from kernbench.realrun.predict.decode import (
     ultraquant_loop,
     warm,
 )
-from kernbench.realrun.predict.estimate import Estimate, estimate
+from kernbench.realrun.predict.estimate import ONCE, Estimate, Repeats, estimate
 from kernbench.realrun.predict.given import Kernel, Shape, known, shape_of
 from kernbench.realrun.predict.implementations import find
 from kernbench.realrun.predict.mla import mla_launch
@@ -129,27 +129,27 @@ def _prefill(record: RunRecord, machine: Machine) -> list[Prediction]:
         raise NotModelled("no model for decode by this kernel")
     kernel = kernel_of(record, shape, machine)
     diagonal_only = shape.causal and kernel.masks_diagonal_only
-    launch, period = prefill_launch(shape, kernel, machine, _mask_of(record, shape, kernel), diagonal_only)
+    launch, repeats = prefill_launch(shape, kernel, machine, _mask_of(record, shape, kernel), diagonal_only)
     times = _Times(record, machine, kernel)
     cold = None
     if times.wants("cold", "cold_graph"):
-        cold = estimate(_flushed(record, launch), period)
+        cold = estimate(_flushed(record, launch), repeats)
         times.add("cold", cold, launches=1)
         times.add("cold_graph", cold, launches=1, graph=True)
     if times.wants("warm", "published"):
-        hot = _as_warm(record, launch, shape, cold, period)
+        hot = _as_warm(record, launch, shape, cold, repeats)
         times.add("warm", hot, launches=1, graph=True)
         times.add("published", hot, launches=1)
     return times.all()
 
 
 def _as_warm(
-    record: RunRecord, launch: Launch, shape: Shape, cold: Estimate | None, period: int = 1
+    record: RunRecord, launch: Launch, shape: Shape, cold: Estimate | None, repeats: Repeats = ONCE
 ) -> Estimate:
     """Estimate the launch as it goes when it was just run before: as a cold one, if the caches hold too little."""
     again = warm(launch, shape.kv_bytes)
     same = cold is not None and again is launch and _flushed(record, launch) is launch
-    return cold if cold is not None and same else estimate(again, period)
+    return cold if cold is not None and same else estimate(again, repeats)
 
 
 def _flushed(record: RunRecord, launch: Launch) -> Launch:

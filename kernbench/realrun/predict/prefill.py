@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kernbench.machine import Machine
+from kernbench.realrun.predict.estimate import Repeats
 from kernbench.realrun.predict.given import Kernel, Shape, element_bytes
 from kernbench.realrun.predict.tiles import TileLoop
 from kernbench.simulate.launch.costs import (
@@ -74,7 +75,7 @@ def visible_tiles(shape: Shape, kernel: Kernel) -> list[int]:
 
 def prefill_launch(
     shape: Shape, kernel: Kernel, machine: Machine, mask: BlockMask | None = None, diagonal_only: bool = False
-) -> tuple[Launch, int]:
+) -> tuple[Launch, Repeats]:
     """Return the launch, and after how many workgroups its work repeats itself.
 
     With ``diagonal_only`` a causal kernel masks only the tiles that the diagonal crosses, in a loop of their own.
@@ -112,4 +113,4 @@ def prefill_launch(
         head = np.repeat(np.arange(heads, dtype=np.int64), blocks) // shape.group
     base = np.stack([head * 2 * n_k, head * 2 * n_k + n_k], axis=1)
     launch = Launch(kernel.places(machine), classes, class_of, base, int(base.max()) + n_k)
-    return launch, heads if kernel.heads_first else blocks * shape.group
+    return launch, Repeats(columns=heads) if kernel.heads_first else Repeats(blocks * shape.group)

@@ -212,9 +212,7 @@ class Pe:
         log.level_nbytes[level.index] += nbytes
         return level.servers[0].turn(ps)
 
-    def _from_memory(
-        self, level: Level, nbytes: int, moved: int, key: int, bandwidth: int, log: Log
-    ) -> list[Process]:
+    def _from_memory(self, level: Level, nbytes: int, moved: int, key: int, bandwidth: int, log: Log) -> list[Process]:
         """Queue for ``moved`` bytes at the channels of the memory, piece by piece."""
         pieces = steps.pieces_of(level.spec, nbytes)
         ps = steps.piece_ps(level.spec, moved, pieces, bandwidth)

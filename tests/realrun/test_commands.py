@@ -1,6 +1,7 @@
 """`kernbench realrun`: what it prints and writes, and how it ends."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -164,3 +165,12 @@ def test_calibrating_nothing_is_bad_input(runs, tmp_path):
     assert_bad_input("calibrate", "h200", *common, "--gpu", "MI300X", says="no run on 'MI300X'")
     assert_bad_input("calibrate", "h20", *common, "--gpu", "H200", says="h20")
     assert not (tmp_path / "fitted.yaml").exists()
+
+
+def test_recording_without_a_gpu_leaves_nothing_behind(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    out = tmp_path / "mine.jsonl"
+    result = CliRunner().invoke(app, ["realrun", "record", "--plan", "smoke", "--out", str(out)])
+    assert result.exit_code == 2
+    assert "PyTorch" in result.output
+    assert list(tmp_path.iterdir()) == []

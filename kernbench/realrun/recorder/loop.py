@@ -103,6 +103,11 @@ class _Store:
         write_records(self.records.values(), self._out)
         self._partial.unlink(missing_ok=True)
 
+    def leave_no_trace(self) -> None:
+        """Take away the file that was made to see whether it can be, if nothing stands in it."""
+        if self._partial.exists() and not self._partial.stat().st_size:
+            self._partial.unlink()
+
     @staticmethod
     @contextlib.contextmanager
     def _appending(path: Path):  # type: ignore[no-untyped-def]
@@ -174,7 +179,11 @@ def record_plan(
     todo = [job for job in jobs if job.id not in store.records and job.id not in store.failed]
     say(f"plan {name}: {len(jobs)} specs, {len(jobs) - len(todo)} done or failed before")
     if todo:
-        runner = runner or _gpu_runner()
+        try:
+            runner = runner or _gpu_runner()
+        except InputError:
+            store.leave_no_trace()
+            raise
         code = _run(name, todo, store, runner, start, budget_s, say)
     else:
         code = 0

@@ -40,18 +40,18 @@ _KNOWN = _OTHER | set(_SPEC) | set(_IMPLEMENTATION) | set(_TIMES)
 class Recordings:
     """Converts lines; the line of kind ``machine`` above them says where they ran.
 
-    Raises
-    ------
-    InputError
-        If there are lines to convert but none says where they ran.
+    Without one (a part of a recording, say) they are taken for runs on an H200, where all recordings of this form were
+    made; their caveat says so.
     """
 
     def __init__(self, lines: list[tuple[str, dict[str, Any]]]) -> None:
         machines = [(where, line) for where, line in lines if line["kind"] == "machine"]
-        if lines and not machines:
-            raise InputError(f"{lines[0][0]}: no line of kind 'machine' says where these recordings were made")
+        self.unplaced = "" if machines else "the file does not say where: taken for an NVIDIA H200; "
         if machines:
             self._enter(machines[0][1], machines[0][0])
+        elif lines:
+            worlds = [line.get("world") for _, line in lines]
+            self._enter({"gpu": "NVIDIA H200", "gpus": max([w for w in worlds if isinstance(w, int)], default=1)}, "")
 
     def _enter(self, line: dict[str, Any], where: str) -> None:
         gpu = line.get("gpu")
@@ -97,7 +97,7 @@ class Recordings:
             "id": line.get("id"), "family": family, "device": self.device, "evidence": "recorded", "grade": "A",
             "source": self.source, "spec": _spec(line, family, mode), "implementation": _implementation(line, kind),
             "times": _times(line, where), "output": {"rel_err": line.get("rel_err")},
-            "tflops": line.get("tflops"), "gbps": line.get("gbps"), "caveat": _caveat(line, kind),
+            "tflops": line.get("tflops"), "gbps": line.get("gbps"), "caveat": self.unplaced + _caveat(line, kind),
         }  # fmt: skip
         return _checked(lambda: RunRecord.model_validate(data), where)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kernbench.simulate.explain import Explanation
 
 
-def _console() -> Console:
+def new_console() -> Console:
     """Print to stdout; into a file or a pipe with lines wide enough that tables do not wrap."""
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=160)
@@ -27,7 +27,7 @@ def _console() -> Console:
 
 def print_result(result: RunResult) -> None:
     """Print one run."""
-    console = _console()
+    console = new_console()
     table = Table(box=None, pad_edge=False, title_justify="left")
     for heading in ("", "", "kind of evidence"):
         table.add_column(heading, overflow="fold", header_style="dim")
@@ -65,7 +65,7 @@ def _print_lines(console: Console, title: str, lines: Mapping[str, float], shown
 
 def print_explanation(bench: str, explanation: Explanation) -> None:
     """Print what each thing costs the run, and what no schedule can beat."""
-    console = _console()
+    console = new_console()
     timeline = explanation.timeline
     span = timeline.makespan_ps
     machine = timeline.program.machine.name
@@ -174,7 +174,7 @@ def print_names(title: str, names: Mapping[str, str]) -> None:
     table.add_column()
     for name, summary in names.items():
         table.add_row(f"  {escape(name)}", escape(summary))
-    console = _console()
+    console = new_console()
     console.print(title)
     console.print(table)
 
@@ -183,7 +183,7 @@ def print_machine(machine: Machine) -> None:
     """Print every figure of a machine and where it comes from."""
     from kernbench.machine import describe
 
-    console = _console()
+    console = new_console()
     console.print(f"[bold]{escape(machine.name)}[/]: {escape(machine.description)}")
     pes, cubes, sips = machine.shape
     console.print(f"{machine.n_pes:,} PEs: {sips} SIP x {cubes} CUBE x {pes} PE")
@@ -198,7 +198,7 @@ def print_machine(machine: Machine) -> None:
 
 def print_accuracy(rows: list[Row]) -> None:
     """Print the error of each format by layer: mean and worst over the query heads, and the smallest cosine."""
-    console = _console()
+    console = new_console()
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("stored as", "", "relative L2, mean", "worst head", "smallest cosine"):
         table.add_column(heading, justify="left" if heading in ("stored as", "") else "right")

@@ -20,6 +20,7 @@ from kernbench.errors import InputError, KernbenchError
 from kernbench.machine import Machine
 from kernbench.machine.describe import describe
 from kernbench.machine.load import find_machine_file
+from kernbench.machine.yamlfile import lines_of
 from kernbench.realrun.compare import measured_times
 from kernbench.realrun.predict.entry import predict
 from kernbench.realrun.quality import unreliable
@@ -154,8 +155,8 @@ def write_machine(result: Calibration, path: Path) -> None:
         If the machine did not come from a file.
     """
     original = find_machine_file(result.machine.source)
-    lines = original.read_text(encoding="utf-8").splitlines()
-    where = key_lines(lines)
+    text = original.read_text(encoding="utf-8")
+    lines, where = text.splitlines(), lines_of(text)
     for figure in result.figures:
         line = lines[where[figure.key]]
         head, _, _ = line.partition("#")
@@ -166,24 +167,6 @@ def write_machine(result: Calibration, path: Path) -> None:
         origin = f"{result.rows} times of {result.records} training records ({', '.join(result.families)})"
         lines[where[figure.key]] = f"{written:<27} # {MARK}: {origin}"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def key_lines(lines: Sequence[str]) -> dict[str, int]:
-    """Return the line of each dotted key of a machine file written in block style.
-
-    >>> key_lines(["pe:", "  clock: 1 GHz  # fast", "", "launch:", "  cold: 3 us"])["launch.cold"]
-    4
-    """
-    found: dict[str, int] = {}
-    above: list[tuple[int, str]] = []
-    for number, line in enumerate(lines):
-        text = line.split("#")[0].rstrip()
-        if not text.strip() or ":" not in text:
-            continue
-        indent = len(text) - len(text.lstrip())
-        above = [a for a in above if a[0] < indent] + [(indent, text.split(":")[0].strip())]
-        found[".".join(name for _, name in above)] = number
-    return found
 
 
 @dataclass(frozen=True)
@@ -199,7 +182,8 @@ def _training_rows(machine: Machine, records: Sequence[RunRecord]) -> list[_Row]
     for record in records:
         if split_of(record) != "train" or not (record.evidence == "live" or record.grade == "A"):
             continue
-        measured = {k: us for k, us in measured_times(record).items() if k not in unreliable(record)}
+        doubted = unreliable(record)
+        measured = {k: us for k, us in measured_times(record).items() if k not in doubted}
         try:
             fields = [p.field for p in predict(record, machine) if p.field in measured]
         except KernbenchError:

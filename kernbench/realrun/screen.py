@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from kernbench.realrun.compare import Comparison, Errors, Row
+from kernbench.screen import new_console
 
 if TYPE_CHECKING:
     from kernbench.realrun.calibrate import Calibration
@@ -19,14 +20,9 @@ _REASONS = 15
 """Reasons for skipping that are listed, most frequent first."""
 
 
-def _console() -> Console:
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=160)
-
-
 def print_comparison(comparison: Comparison) -> None:
     """Print errors by family and GPU, the worst rows, the order of launches and what was skipped."""
-    console = _console()
+    console = new_console()
     rows = comparison.rows
     if rows:
         console.print("predicted (modelled) against measured time; an error is |predicted / measured - 1|")
@@ -99,7 +95,7 @@ def _print_skipped(console: Console, comparison: Comparison) -> None:
 
 def print_calibration(result: Calibration) -> None:
     """Print what was fitted, and how much the times depend on it."""
-    console = _console()
+    console = new_console()
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("figure", "before", "fitted", "10 % more changes times by"):
         table.add_column(heading, justify="left" if heading == "figure" else "right")

@@ -10,7 +10,8 @@ from kernbench.errors import InputError
 from kernbench.machine import load_machine
 from kernbench.machine.describe import describe
 from kernbench.machine.load import find_machine_file
-from kernbench.realrun.calibrate import MARK, MOST_FIGURES, calibratable, calibrate, key_lines, write_machine
+from kernbench.machine.yamlfile import lines_of
+from kernbench.realrun.calibrate import MARK, MOST_FIGURES, calibratable, calibrate, write_machine
 from kernbench.realrun.records import Quantiles, Times
 from kernbench.realrun.splits import split_of
 
@@ -30,7 +31,7 @@ START = {
 def write_marked(folder, keys):
     """Write the H200 with the figures at their starting values, these keys marked and no others; return its path."""
     lines = find_machine_file("h200").read_text(encoding="utf-8").replace(MARK, "taken").splitlines()
-    where = key_lines(lines)
+    where = lines_of("\n".join(lines))
     for key in keys:
         name = lines[where[key]].split("#")[0].partition(":")
         value = START.get(key, name[2].strip())

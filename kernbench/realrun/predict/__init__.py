@@ -5,6 +5,6 @@
 
 from __future__ import annotations
 
-from kernbench.realrun.predict.entry import machine_of, peaks_of, predict, predictor
+from kernbench.realrun.predict.entry import machine_of, peaks_of, predict
 
-__all__ = ["machine_of", "peaks_of", "predict", "predictor"]
+__all__ = ["machine_of", "peaks_of", "predict"]

@@ -16,7 +16,7 @@ from kernbench.errors import InputError
 from kernbench.machine import Machine
 from kernbench.realrun.predict.decode import decode_launch, padded_rows, warm
 from kernbench.realrun.predict.estimate import Estimate, estimate
-from kernbench.realrun.predict.given import Kernel, Shape, known, shape_of
+from kernbench.realrun.predict.given import PS_PER_US, Kernel, Shape, known, shape_of
 from kernbench.realrun.prediction import NotModelled, Prediction
 from kernbench.realrun.records import RunRecord
 from kernbench.simulate.launch.collective import CollectiveTime, collective_time
@@ -24,7 +24,6 @@ from kernbench.simulate.launch.costs import cost_of, instruction_of, vector_ps
 from kernbench.simulate.launch.places import Resources, launch_of, places_of, workgroup_of
 from kernbench.simulate.launch.steps import START, VECTOR, Engines, Launch, Workgroup, load, pause, store, wait, work
 
-PS_PER_US = 10**6
 _MODES = {"copy_peer": "copy"}
 _PARTIAL_BYTES = 4
 """Of each number of a partial result: O, m and l are float32."""

@@ -73,7 +73,10 @@ def flushed(launch: Launch) -> Launch:
 
 
 def decode_loop(shape: Shape, kernel: Kernel, machine: Machine, extra_bytes: float = 0.0) -> TileLoop:
-    """Return the loop over tiles; ``extra_bytes`` an element are stored beside it (scales)."""
+    """Return the loop over tiles, of a contiguous cache or a paged one.
+
+    ``extra_bytes`` an element are stored beside it (scales).
+    """
     held = shape.group * shape.s_q  # rows of padding are neither loaded nor stored
     rows, n, waves = padded_rows(held), kernel.block_n, kernel.resources.waves
     stored = element_bytes(shape.kv_dtype) + extra_bytes
@@ -99,13 +102,7 @@ def decode_loop(shape: Shape, kernel: Kernel, machine: Machine, extra_bytes: flo
         out_bytes=held * (shape.d_v + 2) * 4,
         prologue_ps=0,
         epilogue_ps=costs.end,
-        out_ps=0,
     )
-
-
-def paged_loop(shape: Shape, kernel: Kernel, machine: Machine) -> TileLoop:
-    """Return the loop over a paged cache: as over a contiguous one."""
-    return decode_loop(shape, kernel, machine)
 
 
 def ultraquant_loop(shape: Shape, kernel: Kernel, machine: Machine) -> TileLoop:

@@ -14,13 +14,12 @@ from kernbench.realrun.predict.decode import (
     decode_loop,
     flushed,
     padded_rows,
-    paged_loop,
     reduce_launch,
     ultraquant_loop,
     warm,
 )
 from kernbench.realrun.predict.estimate import ONCE, Estimate, Repeats, estimate
-from kernbench.realrun.predict.given import Kernel, Shape, known, shape_of
+from kernbench.realrun.predict.given import PS_PER_US, Kernel, Shape, known, shape_of
 from kernbench.realrun.predict.implementations import find
 from kernbench.realrun.predict.mla import mla_launch
 from kernbench.realrun.predict.prefill import BlockMask, prefill_launch
@@ -37,7 +36,6 @@ MACHINES = {
 }  # fmt: skip
 MACHINES_OF_SEVERAL = {("h200", 2): "h200x2", ("mi300x", 8): "mi300x8"}
 """(machine of one GPU, GPUs that take part) → machine."""
-PS_PER_US = 10**6
 MOST_SPILLS = 64
 """Spilled registers of a thread up to which a kernel is taken for one that does not spill in its loop."""
 
@@ -65,11 +63,6 @@ def peaks_of(machine: Machine) -> Peaks:
     rates = {dtype: rate * pes / 1e12 for dtype, rate in machine.pe.matrix.rates.items()}
     link = machine.spec.system.sips.link
     return Peaks(rates, machine.memory.bandwidth / 1e9, link.bandwidth / 1e9 if link else None)
-
-
-def predictor(machine_for: Callable[[RunRecord], Machine]) -> Callable[[RunRecord], list[Prediction]]:
-    """Return a :func:`predict` that asks ``machine_for`` which machine a record ran on."""
-    return lambda record: predict(record, machine_for(record))
 
 
 def predict(record: RunRecord, machine: Machine | None = None) -> list[Prediction]:
@@ -206,7 +199,7 @@ class _Times:
     def __init__(self, record: RunRecord, machine: Machine, kernel: Kernel) -> None:
         self._record, self._machine, self._kernel = record, machine, kernel
         self._found: list[Prediction] = []
-        self._roofline = roofline_us(record, peaks_of(machine))
+        self._roofline = _roofline(record, machine)
 
     def wants(self, *fields: str) -> bool:
         return any(getattr(self._record.times, field) is not None for field in fields)
@@ -253,7 +246,7 @@ def explanation(found: Estimate, ps: int) -> tuple[str, str]:
     return text, "memory" if most in ("memory", "cache", "l2") else "compute"
 
 
-_LOOPS = {"decode_splitkv": decode_loop, "paged_decode": paged_loop, "ultraquant_decode": ultraquant_loop}
+_LOOPS = {"decode_splitkv": decode_loop, "paged_decode": decode_loop, "ultraquant_decode": ultraquant_loop}
 
 _FAMILIES: dict[str, Callable[[RunRecord, Machine], list[Prediction]]] = {
     "decode_splitkv": _decode,

@@ -14,6 +14,8 @@ from kernbench.simulate.launch.costs import Instruction, buffers_of, dot_ps
 from kernbench.simulate.launch.places import Resources, places_of
 from kernbench.simulate.launch.steps import Places
 
+PS_PER_US = 10**6
+
 _T = TypeVar("_T")
 
 

@@ -59,8 +59,6 @@ class TileLoop:
     out_bytes: int
     prologue_ps: int
     epilogue_ps: int
-    out_ps: int = 0
-    """Vector work on the results."""
     q_stream: int = -1
     """Stream of the queries, if other workgroups read the same ones (the other splits)."""
     look_ps: int = 0
@@ -70,8 +68,7 @@ class TileLoop:
         """Return a workgroup that goes through ``tiles`` tiles and skips others."""
         head: list[Step] = [*pause(self.prologue_ps, START), load(0, self.q_bytes, stream=self.q_stream)]
         head += [wait(0)] if tiles else []  # without tiles nothing needs the queries
-        tail = [*work(0, self.out_ps, Engines.BOTH, VECTOR), store(self.out_bytes)]
-        tail += [*pause(self.look_ps * skipped), *pause(self.epilogue_ps, START)]
+        tail = [store(self.out_bytes), *pause(self.look_ps * skipped), *pause(self.epilogue_ps, START)]
         if self.buffers and self.overlaps:
             first, body = self._overlapped(tiles)
         elif self.buffers:

@@ -48,9 +48,7 @@ from functools import lru_cache
 import numpy as np
 
 from kernbench.errors import InputError
-
-PS = 10**12
-"""Picoseconds in a second."""
+from kernbench.simulate.costs import PS
 
 
 class Kind(IntEnum):

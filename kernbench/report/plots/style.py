@@ -183,12 +183,14 @@ def time_text(ps: float) -> str:
 
 
 def percent(share: float) -> str:
-    """Write a share.
+    """Write a share; what is more than nothing is not written as nothing.
 
-    >>> percent(0.123), percent(0.004), percent(1)
-    ('12 %', '0.4 %', '100 %')
+    >>> percent(0.123), percent(0.004), percent(0.0001), percent(0), percent(1)
+    ('12 %', '0.4 %', '< 0.1 %', '0 %', '100 %')
     """
-    return f"{share:.0%}".replace("%", " %") if share >= 0.01 or share == 0 else f"{share:.1%}".replace("%", " %")
+    if 0 < share < 0.0005:
+        return "< 0.1 %"
+    return f"{100 * share:.{0 if share >= 0.0095 or share == 0 else 1}f} %"
 
 
 def time_axis() -> FuncFormatter:
@@ -207,11 +209,11 @@ def plain_axis() -> FuncFormatter:
 
 
 def ink_on(fill: Any) -> str:
-    """Return black or white, whichever is read better on a colour."""
+    """Return black or white, whichever has more contrast on a colour, by the light that it sends out."""
     from matplotlib.colors import to_rgb
 
-    red, green, blue = to_rgb(fill)
-    return INK if 0.299 * red + 0.587 * green + 0.114 * blue > 0.5 else PAPER
+    red, green, blue = (part**2.2 for part in to_rgb(fill))
+    return INK if 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.18 else PAPER
 
 
 # ---------------------------------------------------------------- files

@@ -200,7 +200,7 @@ def _slopes(machine: Machine, memory: int) -> tuple[Slope, ...]:
 # ---------------------------------------------------------------- drawing
 _LEFT, _RIGHT, _AXES_HEIGHT, _TOP = 0.95, 0.2, 3.5, 0.4
 """Inches around the axes, which are placed by hand: the angle of labels follows from their size."""
-_LABEL_POINTS = 11.0
+_LABEL_POINTS = 10.0
 """Lines closer than this on the page share a label."""
 _ENGINE_MARKERS = {"load": "<", "matrix": "s", "vector": "v"}
 
@@ -260,7 +260,8 @@ def _view(data: RooflineData, width: float, height: float) -> _View:
     ridges = [top / data.memory_bytes_per_s, data.ceilings[-1].flops_per_s / data.slopes[0].bytes_per_s]
     x = [p.flops_per_byte for p in data.points] + ridges
     y = [p.flops_per_s for p in data.points] + [data.ceilings[-1].flops_per_s]
-    return _View((min(x) / 8, max(x) * 12), (min(y) / 4, max(max(y), top) * 2.5), width, height)
+    right = max(3 * max(x), 8 * ridges[0])  # room for the names of ceilings beside memory's slope
+    return _View((min(x) / 8, right), (min(y) / 4, max(max(y), top) * 2.5), width, height)
 
 
 def _draw_ceilings(axes: Axes, data: RooflineData, view: _View) -> None:
@@ -297,8 +298,8 @@ def _draw_slopes(axes: Axes, data: RooflineData, view: _View) -> None:
         names = "; ".join(f"{data.slopes[i].name} {style.short(rates[i], 'B/s')}" for i in together)
         start = max(view.x[0] * 1.12, view.y[0] * 1.3 / slope.bytes_per_s)
         axes.annotate(
-            names, (start, start * slope.bytes_per_s), (-2 * math.sin(angle), 2 * math.cos(angle)),
-            textcoords="offset points", rotation=math.degrees(angle), rotation_mode="anchor", va="bottom",
+            names, (start, start * slope.bytes_per_s), (-3 * math.sin(angle), 3 * math.cos(angle)),
+            textcoords="offset points", rotation=math.degrees(angle), rotation_mode="anchor", va="baseline",
             fontsize=style.SMALL, bbox=_BACKGROUND, zorder=2.5,
         )  # fmt: skip
 

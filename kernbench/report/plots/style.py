@@ -158,6 +158,11 @@ def dashes(i: int) -> Any:
     return DASHES[i % len(DASHES)]
 
 
+def hatch(i: int) -> str:
+    """Return the hatch of the i-th of several fills; that of the first is none."""
+    return HATCHES[i % len(HATCHES)]
+
+
 def new_figure(height: float, width: float = WIDTH) -> Figure:
     """Return an empty figure of these inches, which lays out what is put on it."""
     return Figure(figsize=(width, height), layout="constrained", facecolor=PAPER)

@@ -51,6 +51,13 @@ def test_a_run_of_no_time_has_no_heat(timeline_of) -> None:
         heat_data(replace(timeline, end_ps=np.zeros_like(timeline.end_ps)))
 
 
+@pytest.mark.parametrize(("machine", "wrapping"), [("row4_pe8", 0), ("grid8x8_pe8", 0), ("sip4_grid4x4_pe8", 2)])
+def test_every_link_is_drawn_and_one_that_wraps_round_at_both_edges(timeline_of, machine, wrapping) -> None:
+    data = heat_data(timeline_of(machine))
+    (arrows,) = heat_figure(data).axes[0].collections
+    assert len(arrows.get_paths()) == len(data.links) + wrapping
+
+
 @pytest.mark.parametrize(
     ("machine", "changes"),
     [

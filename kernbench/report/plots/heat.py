@@ -148,8 +148,9 @@ class _Page:
         bar = 0.0 if machine.memory_scope == "cube" else _BAR
         title = _TITLE if machine.n_sips > 1 else 0.0
         width, height = inner.extent
+        least = 2.0 if machine.n_sips > 1 else 0.0  # for the SIP's name
         frame = _Rows(
-            sips, max(width, 2.0) + 2 * _PAD, title + height + 2 * _PAD + (bar + _PAD if bar else 0), _SIP_GAP
+            sips, max(width, least) + 2 * _PAD, title + height + 2 * _PAD + (bar + _PAD if bar else 0), _SIP_GAP
         )
         return cls(machine, frame, inner, title, bar)
 
@@ -171,6 +172,8 @@ _LARGEST = (style.WIDTH - 0.3, 7.0)
 _MOST_INCHES = 0.85
 _LEAST_POINTS = 5.5
 """Smaller text is left out."""
+_NO_MEMORY = "#e4e4e4"
+"""Fill of a CUBE without a memory of its own: white would say that it is never used."""
 _STRIP = 0.24
 """Part of a CUBE's box for the links between its PEs."""
 
@@ -230,17 +233,24 @@ def _draw_places(axes: Axes, page: _Page, data: HeatData, colours: Any, inches: 
         if own:
             _filled(axes, upper, data.memories[node].share, colours, inches, _cube_label(machine, node, inches))
         else:
-            _rectangle(axes, upper, style.PAPER, 0.4)
+            _rectangle(axes, upper, _NO_MEMORY, 0.4)
+            if _has_room(inches):
+                axes.text(*upper.centre, f"CUBE {node % machine.cubes_per_sip}", ha="center", va="center")
         if strip:
             lower = Box(box.x, box.y + box.height - strip, box.width, strip)
             _filled(axes, lower, data.pe_links[node], colours, inches, "")
     if not own:
         for sip, memory in enumerate(data.memories):
-            _filled(axes, page.sip_memory(sip), memory.share, colours, inches, "")
+            _filled(axes, page.sip_memory(sip), memory.share, colours, inches, "memory ")
 
 
 def _cube_label(machine: Machine, node: int, inches: float) -> str:
-    return f"CUBE {node % machine.cubes_per_sip}\n" if inches >= _MOST_INCHES * 0.7 else ""
+    return f"CUBE {node % machine.cubes_per_sip}\n" if _has_room(inches) else ""
+
+
+def _has_room(inches: float) -> bool:
+    """Whether CUBEs are drawn large enough to bear their names."""
+    return inches >= 0.7 * _MOST_INCHES
 
 
 def _rectangle(axes: Axes, box: Box, fill: Any, line: float) -> None:

@@ -35,6 +35,8 @@ FORMATS = ("svg", "png", "pdf")
 SMALL, NORMAL, LARGE = 7.0, 8.0, 9.5
 """Points: notes and ticks, text, titles."""
 DPI = 150
+AXIS_DIGITS = 6
+"""Most digits of a number at an axis: enough to tell neighbours apart; zeros at the end are not written."""
 SEQUENTIAL = "cividis_r"
 """Colour map of a share, light for 0: the same order for the colour-blind and in grey."""
 
@@ -178,13 +180,13 @@ def short(value: float, unit: str = "", digits: int = 3) -> str:
     return EngFormatter(unit=unit)(float(f"{value:.{digits}g}")).strip().replace("\N{MICRO SIGN}", "µ")
 
 
-def time_text(ps: float) -> str:
+def time_text(ps: float, digits: int = 3) -> str:
     """Write a time that is given in picoseconds.
 
     >>> time_text(5_329_589)
     '5.33 µs'
     """
-    return short(ps * 1e-12, "s")
+    return short(ps * 1e-12, "s", digits)
 
 
 def percent(share: float) -> str:
@@ -200,12 +202,12 @@ def percent(share: float) -> str:
 
 def time_axis() -> FuncFormatter:
     """Return the formatter of an axis in picoseconds."""
-    return FuncFormatter(lambda ps, _: time_text(ps))
+    return FuncFormatter(lambda ps, _: time_text(ps, AXIS_DIGITS))
 
 
 def axis(unit: str) -> FuncFormatter:
     """Return the formatter of an axis in base units of ``unit``."""
-    return FuncFormatter(lambda value, _: short(value, unit))
+    return FuncFormatter(lambda value, _: short(value, unit, AXIS_DIGITS))
 
 
 def plain_axis() -> FuncFormatter:

@@ -126,15 +126,17 @@ def titled(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def write_value(name: str, value: float) -> str:
-    """Write a value of a column with its unit."""
+def write_value(name: str, value: float, digits: int = 4) -> str:
+    """Write a value of a column with its unit; whole numbers below a million in full."""
     if name == "makespan_ps":
-        return style.time_text(value)
+        return style.time_text(value, digits)
     if name.endswith("_bytes"):
-        return style.short(value, "B")
+        return style.short(value, "B", digits)
     if name == "flops":
-        return style.short(value, "flop")
-    return f"{value:,.6g}" if abs(value) < 1e6 else style.short(value)
+        return style.short(value, "flop", digits)
+    if abs(value) >= 1e6:
+        return style.short(value, "", digits)
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.{digits}g}"
 
 
 def format_axis(axes: Axes, which: str, name: str, values: Sequence[float], log: bool) -> None:
@@ -155,7 +157,7 @@ def format_axis(axes: Axes, which: str, name: str, values: Sequence[float], log:
         elif max(values) / min(values) < 100:
             axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.set_minor_formatter(NullFormatter())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: write_value(name, value)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: write_value(name, value, style.AXIS_DIGITS)))
 
 
 def check_positive(frame: pd.DataFrame, names: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import kernbench as kb
 from kernbench.bench import find_bench
 from kernbench.errors import InputError
+from kernbench.machine import Machine
 from kernbench.report.plots.heat import heat_data, heat_figure
 from kernbench.report.plots.style import picture_bytes
 
@@ -43,6 +45,18 @@ def test_links_between_pes_are_a_mean_over_their_cube(timeline_of) -> None:
     for cube, share in enumerate(data.pe_links):
         busy = timeline.link_busy_ps[network.n_shared : network.n_links][ends[:, 0] == cube]
         assert share == pytest.approx(busy.mean() / timeline.makespan_ps)
+
+
+def test_a_memory_of_a_sip_is_one_for_its_cubes() -> None:
+    document = deepcopy(dict(kb.load_machine("row4_pe8").document))
+    document["sip"]["memory"] = document["cube"].pop("memory")
+    machine, bench = Machine.from_document(document, "shared.yaml"), find_bench("gqa_decode_long")
+    args, _ = bench.arguments(bench.spec(S_kv=512), machine, None)
+    data = heat_data(kb.simulate(kb.record(bench.kernel, machine, args=args)))
+    assert [memory.name for memory in data.memories] == ["sip0"]
+    assert 0 < data.memories[0].share <= 1
+    texts = [text.get_text() for text in heat_figure(data).axes[0].texts]
+    assert sum(text.startswith("memory ") for text in texts) == 1
 
 
 def test_a_run_of_no_time_has_no_heat(timeline_of) -> None:

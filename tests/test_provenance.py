@@ -112,7 +112,7 @@ def test_the_fingerprint_of_a_kernel_is_that_of_its_file(tmp_path, monkeypatch):
 
 
 def test_a_machine_file_is_named_by_its_path(tmp_path):
-    from kernbench.machine import find_machine_file
+    from kernbench.machine.load import find_machine_file
 
     path = tmp_path / "my machine.yaml"
     path.write_text(find_machine_file("row4_pe8.yaml").read_text())

@@ -24,6 +24,7 @@ from kernbench.commandline import (
     shown_progress,
 )
 from kernbench.errors import InputError, KernbenchError
+from kernbench.explore import commands as explore_commands
 from kernbench.realrun.commands import app as realrun_app
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ app = typer.Typer(
 
 
 app.add_typer(realrun_app, name="realrun")
+app.command("sweep")(explore_commands.sweep)
+app.command("results")(explore_commands.results)
 
 
 def main() -> None:

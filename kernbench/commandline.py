@@ -33,17 +33,17 @@ def reports_errors(command: Callable[..., int]) -> Callable[..., None]:
         except KernbenchError as error:
             typer.echo(f"kernbench: {error}", err=True)
             code = BAD_INPUT
-        except KeyboardInterrupt:
-            say_interrupted()
+        except KeyboardInterrupt as stopped:
+            say_interrupted(*stopped.args)
             code = INTERRUPTED
         raise typer.Exit(code)
 
     return guarded
 
 
-def say_interrupted() -> None:
-    """Tell the user that an interruption left nothing behind."""
-    typer.echo("kernbench: interrupted; nothing was written", err=True)
+def say_interrupted(left: str = "nothing was written") -> None:
+    """Tell the user what an interruption left behind."""
+    typer.echo(f"kernbench: interrupted; {left}", err=True)
 
 
 def parse_settings(settings: list[str], option: str = "--set", example: str = "S_kv=4096") -> dict[str, str]:

@@ -139,11 +139,15 @@ def _table(before: Entry, now: Entry) -> list[str]:
     slower = now.makespan_ps > before.makespan_ps
     order = sorted(grew, key=lambda cause: -grew[cause] if slower else grew[cause])
     rows = [("cause", "baseline, ps", "now, ps", "difference, ps")]
-    rows += [(c, f"{was.get(c, 0):,}", f"{is_now.get(c, 0):,}", f"{grew[c]:+,}") for c in order]
+    rows += [(c, f"{was.get(c, 0):,}", f"{is_now.get(c, 0):,}", _signed(grew[c])) for c in order]
     change = now.makespan_ps - before.makespan_ps
-    rows.append(("makespan", f"{before.makespan_ps:,}", f"{now.makespan_ps:,}", f"{change:+,}"))
+    rows.append(("makespan", f"{before.makespan_ps:,}", f"{now.makespan_ps:,}", _signed(change)))
     first, *others = (max(map(len, column)) for column in zip(*rows, strict=True))
     return [
         f"  {name:{first}}" + "".join(f"  {cell:>{width}}" for cell, width in zip(cells, others, strict=True))
         for name, *cells in rows
     ]
+
+
+def _signed(number: int) -> str:
+    return f"{number:+,}" if number else "0"

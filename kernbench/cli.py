@@ -262,16 +262,11 @@ def check(
 
 def _check_case(bench: Any, case: Any) -> tuple[bool, str]:
     """Return whether one case is right, and what to say of it."""
-    from kernbench.bench import apply_settings
-    from kernbench.machine import load_machine
-    from kernbench.on_grid import form_for
-    from kernbench.run import run_bench
+    from kernbench.cases import run_case
     from kernbench.screen import errors_text
 
     try:
-        machine = load_machine(case.topology)
-        spec, implementation = apply_settings(form_for(bench, machine)[0], case.settings)
-        result = run_bench(bench, machine, spec, implementation=implementation, mode="values", inputs=case.inputs)
+        result = run_case(bench, case, mode="values")
     except KernbenchError as error:
         return False, str(error)
     assert result.correctness is not None  # mode values always has one

@@ -17,6 +17,7 @@ from kernbench.commandline import (
     INTERRUPTED,
     NoProgress,
     output_file,
+    parse_override_options,
     parse_settings,
     reports_errors,
     say_interrupted,
@@ -37,6 +38,11 @@ Settings = Annotated[
 Overrides = Annotated[
     list[str] | None,
     typer.Option("--override", metavar="KEY=VALUE", help="Change a figure of the machine; may be repeated."),
+]
+
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--override", metavar="KEY=VALUE", help="Change a value of the machine's file; may be repeated."),
 ]
 
 app = typer.Typer(
@@ -80,6 +86,7 @@ def _options(
 def run(
     bench: BenchName,
     topology: Topology = "row4_pe8",
+    overrides: Overrides = None,
     settings: Settings = None,
     mode: Annotated[str, typer.Option(help="both, values or time.")] = "both",
     engine: Annotated[str, typer.Option(help="compiled, or simpy (slow: the definition).")] = "compiled",
@@ -100,7 +107,7 @@ def run(
     no_progress: NoProgress = False,
 ) -> int:
     """Run a bench: compute its values, check them, and simulate how long it takes."""
-    given = parse_settings(settings or [])
+    given, changes = parse_settings(settings or []), parse_override_options(overrides)
     if trace is not None and mode == "values":
         raise InputError("--trace needs time: use --mode both or --mode time")
     notes: list[str] = []
@@ -111,7 +118,7 @@ def run(
         from kernbench.run import run_bench
         from kernbench.screen import print_result
 
-        found, machine = find_bench(bench), load_machine(topology)
+        found, machine = find_bench(bench), load_machine(topology, changes)
         spec, implementation = apply_settings(form_for(found, machine)[0], given)
         look = _trace_writer(machine, trace, trace_file, trace_pes, trace_limit, notes)
         with shown_progress(no_progress) as progress:
@@ -160,11 +167,12 @@ def _trace_writer(
 def explain(
     bench: BenchName,
     topology: Topology = "row4_pe8",
+    overrides: Overrides = None,
     settings: Settings = None,
     json: Annotated[Path | None, typer.Option(help="Write the explanation to this file.")] = None,
 ) -> int:
     """Time a bench again with one thing made free at a time, beside lower bounds: what would change it?"""
-    given = parse_settings(settings or [])
+    given, changes = parse_settings(settings or []), parse_override_options(overrides)
     with output_file(json) as file:
         from kernbench.bench import GridBench, find_bench
         from kernbench.machine import load_machine
@@ -175,7 +183,7 @@ def explain(
         from kernbench.simulate.explain import explain as explain_trace
         from kernbench.specs.attention import spec_from_settings
 
-        machine = load_machine(topology)
+        machine = load_machine(topology, changes)
         found, _ = form_for(find_bench(bench), machine)
         if isinstance(found, GridBench):
             raise mesh_only(found, "`kernbench explain`")
@@ -208,6 +216,7 @@ def list_all() -> int:
 @reports_errors
 def show(
     topology: Annotated[str, typer.Argument(help="Name or file of a machine.")] = "",
+    overrides: Overrides = None,
     png: Annotated[Path | None, typer.Option(help="Draw the machine to this file.")] = None,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of machine files.")] = False,
 ) -> int:
@@ -223,7 +232,7 @@ def show(
     if not topology:
         raise InputError("name a machine to show; `kernbench list` shows those that there are")
     with output_file(png) as file:
-        machine = load_machine(topology)
+        machine = load_machine(topology, parse_override_options(overrides))
         if file is not None:
             from kernbench.machine.graph import draw
 

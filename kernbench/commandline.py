@@ -65,6 +65,15 @@ def parse_settings(settings: list[str], option: str = "--set", example: str = "S
     return parsed
 
 
+def parse_override_options(overrides: list[str] | None) -> dict[str, Any]:
+    """Read ``--override key=value`` options; raises InputError as :func:`parse_settings` does, or for no YAML."""
+    if not overrides:
+        return {}
+    from kernbench.provenance import parse_overrides
+
+    return parse_overrides(parse_settings(overrides, "--override", "pe.clock='2 GHz'"))
+
+
 def output_file(path: Path | None) -> AbstractContextManager[Path | None]:
     """Give :func:`~kernbench.output.whole_file` for an option that may be absent."""
     return nullcontext() if path is None else whole_file(path)

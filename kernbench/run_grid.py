@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from kernbench.bench import Collective, GridBench, GridLaunch, SideBySide
 from kernbench.clock import Clock
@@ -28,8 +29,11 @@ def run_grid_bench(
     inputs: str | None,
     seed: int,
     clock: Clock,
+    origin: dict[str, Any],
 ) -> RunResult:
     """Run a grid bench on a machine whose PEs hold workgroups; see :func:`kernbench.run.run_bench`.
+
+    ``origin`` holds the fields of the result that say where it comes from.
 
     The launches follow one another on the device, as those of a replayed graph: each costs ``launch.graph`` and then
     its own time, and none begins before the one before it has ended. Launches of several SIPs go side by side, and
@@ -68,6 +72,7 @@ def run_grid_bench(
         bench=bench.name,
         topology=machine.name,
         topology_sha256=machine.sha256,
+        **origin,
         spec=spec.model_dump(mode="json"),
         implementation=chosen.model_dump(mode="json"),
         mode=mode,

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from kernbench.provenance import setting_text
 from kernbench.specs.correctness import WORST_ROW_FACTOR
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ def _spec(spec: Mapping[str, Any]) -> str:
 
 
 def _setting(value: Any) -> str:
-    return (",".join(map(str, value)) or "none") if isinstance(value, (list, tuple)) else escape(str(value))
+    return escape(setting_text(value) if isinstance(value, (list, tuple)) else str(value))
 
 
 def _time(ps: int) -> str:

@@ -37,11 +37,6 @@ Settings = Annotated[
 ]
 Overrides = Annotated[
     list[str] | None,
-    typer.Option("--override", metavar="KEY=VALUE", help="Change a figure of the machine; may be repeated."),
-]
-
-Overrides = Annotated[
-    list[str] | None,
     typer.Option("--override", metavar="KEY=VALUE", help="Change a value of the machine's file; may be repeated."),
 ]
 
@@ -250,14 +245,13 @@ def lint(
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if there is a warning.")] = False,
 ) -> int:
     """Look a machine over before any run: bisections, memory and links, hot links, balance of arithmetic."""
-    changes = parse_settings(overrides or [], "--override", "pe.clock='2 GHz'")
     with output_file(json) as file:
         from kernbench.ledger import ledger_of
         from kernbench.lint import lint as lint_machine
         from kernbench.lint.screen import print_lint
         from kernbench.machine import load_machine
 
-        machine = load_machine(topology, changes)
+        machine = load_machine(topology, parse_override_options(overrides))
         report, ledger = lint_machine(machine), ledger_of(machine)
         if file is not None:
             import json as json_format

@@ -27,3 +27,19 @@ def compare(
             file.write_text(found.model_dump_json(indent=2) + "\n", encoding="utf-8")
     print_comparison(found)
     return GOOD
+
+
+@reports_errors
+def report(
+    result: Annotated[Path, typer.Argument(metavar="RUN", help="Result of a run, from `kernbench run --json RUN`.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the page, index.html; it is made if need be.")],
+) -> int:
+    """Write a run as one HTML page that needs nothing else: figures, pictures, source lines, how to repeat it."""
+    from kernbench.report.again import read_result, time_again
+    from kernbench.report.page.render import write_page
+    from kernbench.report.page.run_page import run_page
+
+    found = read_result(result)
+    page = run_page(found, time_again(found) if found.critical_path else None)
+    typer.echo(f"wrote {write_page(page, out)}")
+    return GOOD

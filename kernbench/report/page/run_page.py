@@ -1,0 +1,113 @@
+"""The page of one run: everything that its JSON holds, and what simulating it again shows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kernbench.provenance import kernel_file
+from kernbench.report.again import Again, machine_of
+from kernbench.report.page.listing import Listing, listings
+from kernbench.report.page.pictures import Picture, machine_picture, run_pictures
+from kernbench.report.page.points import Points, points_of
+from kernbench.report.page.render import render
+from kernbench.report.shares import parts_of
+from kernbench.run import PathResult, RunResult
+from kernbench.simulate.explain import Bound, lower_bounds
+
+_PICTURES = {"gantt": "Commands over time", "heat": "Where it is busy", "roofline": "Roofline"}
+"""Pictures that are sections of their own."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """A part of the makespan."""
+
+    name: str
+    share: float
+    ps: int
+
+
+@dataclass(frozen=True)
+class TimedRun:
+    """What a page shows of a run that has a time."""
+
+    by_cause: list[Share]
+    pictures: Mapping[str, Picture]
+    picture_sections: list[tuple[str, str]]
+    listings: list[Listing]
+    by_place: list[Share]
+    segments: Points
+    bounds: list[Bound]
+    """Largest first; none for grids of workgroups."""
+
+
+def run_page(result: RunResult, again: Again | None) -> str:
+    """Return the page of a run.
+
+    Parameters
+    ----------
+    result
+        As :func:`kernbench.report.again.read_result` returns it.
+    again
+        The run timed again, of which the pictures of its timeline, the kernel's source and the bounds are made. None:
+        for a run that has no timeline.
+    """
+    run = timed_run(result, again)
+    return render(
+        "run.html.j2",
+        result=result,
+        document=json.loads(result.model_dump_json()),
+        machine=machine_picture(again.machine if again else machine_of(result)),
+        run=run,
+        ledger=None,
+        sections=_sections(result, run),
+    )
+
+
+def timed_run(result: RunResult, again: Again | None) -> TimedRun | None:
+    """Return what a page shows of a run's time; None if it has none."""
+    if result.makespan_ps is None:
+        return None
+    path, pictures = result.critical_path, run_pictures(result, again)
+    lines = path.time_by_line if path else {}
+    bounds = sorted(lower_bounds(again.timeline), key=lambda bound: -bound.ps) if again else []
+    return TimedRun(
+        by_cause=_shares(result.time_by_cause or {}, result.makespan_ps),
+        pictures=pictures,
+        picture_sections=[(name, title) for name, title in _PICTURES.items() if name in pictures],
+        listings=listings(lines, parts_of(lines, result.makespan_ps), kernel_file(again.bench)) if again else [],
+        by_place=_shares(path.time_by_place, result.makespan_ps) if path else [],
+        segments=_segments(path),
+        bounds=bounds,
+    )
+
+
+def _shares(shares: Mapping[str, float], whole: int) -> list[Share]:
+    parts = parts_of(shares, whole)
+    return [Share(name, share, parts[name]) for name, share in shares.items()]
+
+
+def _segments(path: PathResult | None) -> Points:
+    names = ("start_ps", "end_ps", "takes_ps", "pe", "cause", "line")
+    segments = path.segments if path else []
+    return points_of(names, [(s.start_ps, s.end_ps, s.end_ps - s.start_ps, s.pe, s.cause, s.line) for s in segments])
+
+
+def _sections(result: RunResult, run: TimedRun | None) -> list[tuple[str, str]]:
+    """Return id and title of each section that the page has, for its contents."""
+    of_time = [("time", "Time")]
+    if run is not None:
+        of_time = [
+            ("time", "Time by cause"),
+            *([("launches", "Launches")] if result.launches else []),
+            *([("path", "Critical path")] if result.critical_path else []),
+            *run.picture_sections,
+            *([("engines", "Engine time")] if result.engine_time else []),
+            *([("bounds", "Lower bounds")] if run.bounds else []),
+        ]
+    return [
+        ("summary", "Summary"), ("machine", "Machine"), ("correctness", "Correctness"), *of_time,
+        ("scratch", "Scratch"), ("warnings", "Warnings"), ("reproduce", "Make it again"),
+    ]  # fmt: skip

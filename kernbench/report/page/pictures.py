@@ -1,22 +1,22 @@
-"""Pictures of a run as SVG for its page, each with what it shows."""
+"""Pictures of a run, or a sweep, as SVG for its page, each with what it shows."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from kernbench.machine import Machine
 from kernbench.machine.drawing.picture import paint
-from kernbench.provenance import machine_argument
 from kernbench.report.again import Again
 from kernbench.report.plots import style
 from kernbench.report.plots.causes import causes_data, causes_figure
 from kernbench.run import RunResult
 
-
-_SHOW = "Every figure of this machine and where it comes from: kernbench show {}"
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,12 @@ def picture(name: str, figure: Figure, title: str, caption: str) -> Picture:
 
 def machine_picture(machine: Machine) -> Picture:
     """Return the drawing of a machine."""
-    return picture("machine", paint(machine), f"Drawing of the machine {machine.name}", _SHOW.format(machine_argument(machine)))
+    return picture(
+        "machine",
+        paint(machine),
+        f"Drawing of the machine {machine.name}",
+        "From the machine's file, as the result holds it.",
+    )
 
 
 def run_pictures(result: RunResult, again: Again | None) -> dict[str, Picture]:
@@ -44,3 +49,8 @@ def run_pictures(result: RunResult, again: Again | None) -> dict[str, Picture]:
         picture("causes", causes_figure(causes_data([result])), "Time by cause", "Parts add up to the makespan."),
     ]
     return {one.id: one for one in found}
+
+
+def sweep_pictures(frame: DataFrame) -> dict[str, Picture]:
+    """Return the pictures of a sweep, by id; those that its points make."""
+    return {}

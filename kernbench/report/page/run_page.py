@@ -41,6 +41,8 @@ class TimedRun:
     segments: Points
     bounds: list[Bound]
     """Largest first; none for grids of workgroups."""
+    busy: list[Share]
+    """How long each kind of engine is busy, largest first."""
 
 
 def run_page(result: RunResult, again: Again | None) -> str:
@@ -81,12 +83,18 @@ def timed_run(result: RunResult, again: Again | None) -> TimedRun | None:
         by_place=_shares(path.time_by_place, result.makespan_ps) if path else [],
         segments=_segments(path),
         bounds=bounds,
+        busy=_busy(result.engines or {}, result.makespan_ps),
     )
 
 
 def _shares(shares: Mapping[str, float], whole: int) -> list[Share]:
     parts = parts_of(shares, whole)
     return [Share(name, share, parts[name]) for name, share in shares.items()]
+
+
+def _busy(engines: Mapping[str, float], makespan_ps: int) -> list[Share]:
+    ordered = sorted(engines.items(), key=lambda item: -item[1])
+    return [Share(name, share, round(share * makespan_ps)) for name, share in ordered]
 
 
 def _segments(path: PathResult | None) -> Points:
@@ -97,17 +105,21 @@ def _segments(path: PathResult | None) -> Points:
 
 def _sections(result: RunResult, run: TimedRun | None) -> list[tuple[str, str]]:
     """Return id and title of each section that the page has, for its contents."""
-    of_time = [("time", "Time")]
-    if run is not None:
-        of_time = [
-            ("time", "Time by cause"),
-            *([("launches", "Launches")] if result.launches else []),
-            *([("path", "Critical path")] if result.critical_path else []),
-            *run.picture_sections,
-            *([("engines", "Engine time")] if result.engine_time else []),
-            *([("bounds", "Lower bounds")] if run.bounds else []),
-        ]
     return [
-        ("summary", "Summary"), ("machine", "Machine"), ("correctness", "Correctness"), *of_time,
-        ("scratch", "Scratch"), ("warnings", "Warnings"), ("reproduce", "Make it again"),
+        ("summary", "Summary"), ("machine", "Machine"), ("correctness", "Correctness"), *time_sections(result, run),
+        *([("bounds", "Lower bounds")] if run else []), ("scratch", "Scratch"), ("warnings", "Warnings"),
+        ("reproduce", "Make it again"),
     ]  # fmt: skip
+
+
+def time_sections(result: RunResult, run: TimedRun | None) -> list[tuple[str, str]]:
+    """Return id and title of the sections about a run's time, up to its bounds."""
+    if run is None:
+        return [("time", "Time")]
+    return [
+        ("time", "Time by cause"),
+        *([("launches", "Launches")] if result.launches else []),
+        *([("path", "Critical path")] if result.critical_path else []),
+        *run.picture_sections,
+        *([("engines", "Engine time")] if result.engine_time else []),
+    ]

@@ -7,7 +7,7 @@
   function textOf(value) {
     if (value === null) return NONE;
     if (typeof value !== "number") return String(value);
-    return Number.isInteger(value) ? value.toLocaleString("en-US") : String(value);
+    return Number.isInteger(value) ? value.toLocaleString("en-US") : String(Number(value.toPrecision(6)));
   }
 
   // Numbers by size, text by its letters and the numbers in it; what is absent comes last, whichever way.
@@ -45,6 +45,7 @@
           const cell = line.appendChild(document.createElement("td"));
           cell.textContent = textOf(value);
           if (columns[i].is_number) cell.className = "number";
+          if (typeof value === "number") cell.title = String(value);
         });
         fragment.appendChild(line);
       }

@@ -1,0 +1,166 @@
+"""The page of a sweep: its points, the winner and why it is no faster, what failed."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kernbench.report.again import Again, machine_of
+from kernbench.report.page.pictures import Picture, machine_picture, sweep_pictures
+from kernbench.report.page.points import Points, points_of
+from kernbench.report.page.render import render
+from kernbench.report.page.run_page import TimedRun, time_sections, timed_run
+from kernbench.run import RunResult
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+_FIRST = ("status", "feasible")
+_LAST = ("makespan_ps", "cost", "scratch_peak_bytes", "hbm_bytes", "link_bytes", "flops", "error", "key")
+"""Columns that stand before and behind the settings, as far as a sweep has them."""
+_PICTURES = {
+    "pareto": "Time against cost", "latency": "Time by setting", "scaling": "Scaling over the machine",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Points that failed with the same message."""
+
+    message: str
+    count: int
+    key: str
+    """Of the first of them."""
+
+
+@dataclass(frozen=True)
+class Count:
+    """How many points a sweep has, by how they ended."""
+
+    points: int
+    done: int
+    failed: int
+    infeasible: int
+    """Done, but against a constraint."""
+
+
+def sweep_page(
+    frame: DataFrame, *, name: str, commands: Sequence[str], winner: RunResult | None, again: Again | None
+) -> str:
+    """Return the page of a sweep.
+
+    Parameters
+    ----------
+    frame
+        One row a point, with the columns that ``docs/sweeps.md`` lists.
+    name
+        Of the sweep.
+    commands
+        The command lines that make it again.
+    winner
+        The result of the best point; None if no point is both done and feasible.
+    again
+        The winner timed again, if it has a timeline: its bounds and pictures are made of it.
+    """
+    run = timed_run(winner, again) if winner else None
+    pictures = sweep_pictures(frame)
+    sections = [(key, title) for key, title in _PICTURES.items() if key in pictures]
+    failures = _failures(frame)
+    return render(
+        "sweep.html.j2",
+        name=name,
+        commands=commands,
+        count=_count(frame),
+        same=_same(frame),
+        points=frame_points(frame),
+        failures=failures,
+        pictures=pictures,
+        picture_sections=sections,
+        result=winner,
+        run=run,
+        machine=_machine(winner, again),
+        document=json.loads(winner.model_dump_json()) if winner else None,
+        ledger=None,
+        sections=_sections(winner, run, sections, failures),
+    )
+
+
+def _machine(winner: RunResult | None, again: Again | None) -> Picture | None:
+    if winner is None:
+        return None
+    return machine_picture(again.machine if again else machine_of(winner))
+
+
+def frame_points(frame: DataFrame) -> Points:
+    """Return the points as a table: how they ended, the settings that differ among them, what they came to."""
+    names = [str(name) for name in frame.columns]
+    same = _same(frame)
+    settings = [name for name in names if name not in (*_FIRST, *_LAST, *same)]
+    chosen = [n for n in _FIRST if n in names] + settings + [n for n in _LAST if n in names]
+    cells = [[plain(value) for value in frame[name].tolist()] for name in chosen]
+    return points_of(chosen, list(zip(*cells, strict=True)))
+
+
+def plain(value: Any) -> Any:
+    """Return a cell as JSON holds it: a number that is none, or not finite, becomes None.
+
+    >>> plain(float("nan")), plain(3.0), plain(("cube", "pe"))
+    (None, 3, 'cube,pe')
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(str, value))
+    if isinstance(value, float):  # a column of integers with gaps comes as floats
+        return None if not math.isfinite(value) else int(value) if value.is_integer() else value
+    return value if value is None or isinstance(value, (bool, int, str)) else _text(value)
+
+
+def _text(value: Any) -> str | None:
+    import pandas
+
+    return None if pandas.isna(value) else str(value)
+
+
+def _same(frame: DataFrame) -> dict[str, Any]:
+    """Return the settings that all points have in common."""
+    found = {}
+    for name in map(str, frame.columns):
+        cells = {plain(value) for value in frame[name].tolist()}
+        if len(cells) == 1 and len(frame) > 1 and name not in (*_FIRST, *_LAST):
+            found[name] = cells.pop()
+    return found
+
+
+def _count(frame: DataFrame) -> Count:
+    status = frame["status"].tolist()
+    feasible = [plain(value) for value in frame["feasible"].tolist()]
+    infeasible = sum(s == "done" and f is False for s, f in zip(status, feasible, strict=True))
+    return Count(len(frame), status.count("done"), status.count("failed"), infeasible)
+
+
+def _failures(frame: DataFrame) -> list[Failure]:
+    """Return the failures by message, the most frequent first."""
+    groups: dict[str, list[str]] = {}
+    for status, message, key in zip(
+        frame["status"].tolist(), frame["error"].tolist(), frame["key"].tolist(), strict=True
+    ):
+        if status == "failed":
+            groups.setdefault(str(message), []).append(str(key))
+    ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
+    return [Failure(message, len(keys), keys[0]) for message, keys in ordered]
+
+
+def _sections(
+    winner: RunResult | None, run: TimedRun | None, pictures: Sequence[tuple[str, str]], failures: Sequence[Failure]
+) -> list[tuple[str, str]]:
+    of_winner = [("machine", "Machine of the winner"), *time_sections(winner, run)] if winner else []
+    return [
+        ("summary", "Summary"), *([("why", "Winner, and why")] if winner else []), *pictures, ("points", "Points"),
+        *of_winner, *([("failures", "Failures")] if failures else []), ("reproduce", "Make it again"),
+    ]  # fmt: skip

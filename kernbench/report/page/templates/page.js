@@ -3,18 +3,20 @@
 (() => {
   const STEP = 200;
   const NONE = "\u2013";
+  const COUNTS = new Intl.NumberFormat("en-US");
+  const LETTERS = new Intl.Collator("en", { numeric: true });
 
   function textOf(value) {
     if (value === null) return NONE;
     if (typeof value !== "number") return String(value);
-    return Number.isInteger(value) ? value.toLocaleString("en-US") : String(Number(value.toPrecision(6)));
+    return Number.isInteger(value) ? COUNTS.format(value) : String(Number(value.toPrecision(6)));
   }
 
   // Numbers by size, text by its letters and the numbers in it; what is absent comes last, whichever way.
   function compare(a, b, direction) {
     if (a === null || b === null) return (a === null) - (b === null);
     if (typeof a === "number" && typeof b === "number") return direction * (a - b);
-    return direction * String(a).localeCompare(String(b), "en", { numeric: true });
+    return direction * LETTERS.compare(String(a), String(b));
   }
 
   function setUp(box) {
@@ -25,7 +27,7 @@
     const choice = box.querySelector(".choice");
     const more = box.querySelector(".more");
     const status = box.querySelector(".status");
-    const texts = rows.map((row) => row.map(textOf).join("\n").toLowerCase() + "\n" + row.join("\n").toLowerCase());
+    let texts = null;
     const at = Object.fromEntries(columns.map((column, i) => [column.name, i]));
     let order = rows.map((_, i) => i);
     let matching = order;
@@ -52,14 +54,13 @@
       body.appendChild(fragment);
       more.hidden = shown === matching.length;
       box.classList.toggle("long", matching.length > 40);
-      const all = rows.length.toLocaleString("en-US");
-      const found = matching.length.toLocaleString("en-US");
-      status.textContent = `${shown.toLocaleString("en-US")} of ${found} rows shown` +
-        (matching.length < rows.length ? `, ${all} in all` : "");
+      status.textContent = `${COUNTS.format(shown)} of ${COUNTS.format(matching.length)} rows shown` +
+        (matching.length < rows.length ? `, ${COUNTS.format(rows.length)} in all` : "");
     }
 
     function refresh() {
       const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+      if (words.length) texts ??= rows.map((row) => [...row.map(textOf), ...row].join("\n").toLowerCase());
       matching = order.filter((i) => chosen(rows[i]) && words.every((word) => texts[i].includes(word)));
       body.replaceChildren();
       shown = 0;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,9 @@ from kernbench.machine.drawing.picture import paint
 from kernbench.report.again import Again
 from kernbench.report.plots import style
 from kernbench.report.plots.causes import causes_data, causes_figure
+from kernbench.report.plots.gantt import MOST_LANES, gantt_data, gantt_figure
 from kernbench.run import RunResult
+from kernbench.simulate.timeline import Timeline
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -45,10 +48,35 @@ def machine_picture(machine: Machine) -> Picture:
 
 def run_pictures(result: RunResult, again: Again | None) -> dict[str, Picture]:
     """Return the pictures of a run that has a time, by id; those of a timeline only if there is one."""
-    found = [
-        picture("causes", causes_figure(causes_data([result])), "Time by cause", "Parts add up to the makespan."),
-    ]
+    causes = causes_figure(causes_data([result]))
+    found = [picture("causes", causes, "Time by cause, one stacked bar", "The parts add up to the makespan.")]
+    if again is not None and result.critical_path is not None:
+        pe = _busiest_pe(result.critical_path.time_by_place, again.machine)
+        found += [_gantt_of_pe(again.timeline, pe), _gantt_of_cube(again.timeline, pe)]
     return {one.id: one for one in found}
+
+
+def _busiest_pe(time_by_place: Mapping[str, float], machine: Machine) -> int:
+    """Return the PE in which the critical path spends most; the first of all if it is never in one."""
+    index = {machine.pe_name(pe): pe for pe in range(machine.n_pes)}
+    times = {index[place]: share for place, share in time_by_place.items() if place in index}
+    return max(times, key=lambda pe: (times[pe], -pe), default=0)
+
+
+def _gantt_of_pe(timeline: Timeline, pe: int) -> Picture:
+    name = timeline.program.machine.pe_name(pe)
+    figure = gantt_figure(gantt_data(timeline, [pe]))
+    return picture("gantt", figure, f"Engines of {name} over time", f"{name}: the critical path spends most in it.")
+
+
+def _gantt_of_cube(timeline: Timeline, pe: int) -> Picture:
+    """Draw the PEs of the CUBE of ``pe``, from the first on as many as can be told apart."""
+    cube = timeline.program.machine.shape[0]
+    first = pe // cube * cube
+    shown = min(cube, MOST_LANES)
+    figure = gantt_figure(gantt_data(timeline, range(first, first + shown)))
+    caption = f"The PEs of its CUBE{'' if shown == cube else f', the first {shown} of {cube}'}."
+    return picture("gantt-cube", figure, "PEs of one CUBE over time", caption)
 
 
 def sweep_pictures(frame: DataFrame) -> dict[str, Picture]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kernbench.provenance import kernel_file
@@ -16,8 +16,12 @@ from kernbench.report.shares import parts_of
 from kernbench.run import PathResult, RunResult
 from kernbench.simulate.explain import Bound, lower_bounds
 
-_PICTURES = {"gantt": "Commands over time", "heat": "Where it is busy", "roofline": "Roofline"}
-"""Pictures that are sections of their own."""
+_PICTURES = {
+    "timeline": ("Over time", ("gantt", "gantt-cube")),
+    "heat": ("Memories and links in use", ("heat-map",)),
+    "roofline": ("Roofline", ("roofline-plot",)),
+}
+"""Sections of pictures: id → title and the pictures in it."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +34,21 @@ class Share:
 
 
 @dataclass(frozen=True)
+class PictureSection:
+    """A section of pictures."""
+
+    id: str
+    title: str
+    pictures: tuple[Picture, ...]
+
+
+@dataclass(frozen=True)
 class TimedRun:
     """What a page shows of a run that has a time."""
 
     by_cause: list[Share]
     pictures: Mapping[str, Picture]
-    picture_sections: list[tuple[str, str]]
+    picture_sections: list[PictureSection]
     listings: list[Listing]
     by_place: list[Share]
     segments: Points
@@ -78,13 +91,25 @@ def timed_run(result: RunResult, again: Again | None) -> TimedRun | None:
     return TimedRun(
         by_cause=_shares(result.time_by_cause or {}, result.makespan_ps),
         pictures=pictures,
-        picture_sections=[(name, title) for name, title in _PICTURES.items() if name in pictures],
+        picture_sections=picture_sections(_PICTURES, pictures),
         listings=listings(lines, parts_of(lines, result.makespan_ps), kernel_file(again.bench)) if again else [],
         by_place=_shares(path.time_by_place, result.makespan_ps) if path else [],
         segments=_segments(path),
         bounds=bounds,
         busy=_busy(result.engines or {}, result.makespan_ps),
     )
+
+
+def picture_sections(
+    layout: Mapping[str, tuple[str, Sequence[str]]], pictures: Mapping[str, Picture]
+) -> list[PictureSection]:
+    """Return the sections that have any of these pictures; ``layout`` is id → title and ids of pictures."""
+    found = []
+    for section, (title, names) in layout.items():
+        inside = tuple(pictures[name] for name in names if name in pictures)
+        if inside:
+            found.append(PictureSection(section, title, inside))
+    return found
 
 
 def _shares(shares: Mapping[str, float], whole: int) -> list[Share]:
@@ -120,6 +145,6 @@ def time_sections(result: RunResult, run: TimedRun | None) -> list[tuple[str, st
         ("time", "Time by cause"),
         *([("launches", "Launches")] if result.launches else []),
         *([("path", "Critical path")] if result.critical_path else []),
-        *run.picture_sections,
+        *((section.id, section.title) for section in run.picture_sections),
         *([("engines", "Engine time")] if result.engine_time else []),
     ]

@@ -14,7 +14,7 @@ from kernbench.report.again import Again, machine_of
 from kernbench.report.page.pictures import Picture, machine_picture, sweep_pictures
 from kernbench.report.page.points import Points, points_of
 from kernbench.report.page.render import render
-from kernbench.report.page.run_page import TimedRun, time_sections, timed_run
+from kernbench.report.page.run_page import PictureSection, TimedRun, picture_sections, time_sections, timed_run
 from kernbench.run import RunResult
 
 if TYPE_CHECKING:
@@ -24,8 +24,10 @@ _FIRST = ("status", "feasible")
 _LAST = ("makespan_ps", "cost", "scratch_peak_bytes", "hbm_bytes", "link_bytes", "flops", "error", "key")
 """Columns that stand before and behind the settings, as far as a sweep has them."""
 _PICTURES = {
-    "pareto": "Time against cost", "latency": "Time by setting", "scaling": "Scaling over the machine",
-}  # fmt: skip
+    "trade-offs": ("Trade-offs", ("pareto",)),
+    "latency": ("Time by setting", ("latency-plot",)),
+    "scaling": ("Scaling over the machine", ("scaling-plot",)),
+}
 
 
 @dataclass(frozen=True)
@@ -68,8 +70,7 @@ def sweep_page(
         The winner timed again, if it has a timeline: its bounds and pictures are made of it.
     """
     run = timed_run(winner, again) if winner else None
-    pictures = sweep_pictures(frame)
-    sections = [(key, title) for key, title in _PICTURES.items() if key in pictures]
+    sections = picture_sections(_PICTURES, sweep_pictures(frame))
     failures = _failures(frame)
     return render(
         "sweep.html.j2",
@@ -79,7 +80,6 @@ def sweep_page(
         same=_same(frame),
         points=frame_points(frame),
         failures=failures,
-        pictures=pictures,
         picture_sections=sections,
         result=winner,
         run=run,
@@ -157,10 +157,15 @@ def _failures(frame: DataFrame) -> list[Failure]:
 
 
 def _sections(
-    winner: RunResult | None, run: TimedRun | None, pictures: Sequence[tuple[str, str]], failures: Sequence[Failure]
+    winner: RunResult | None, run: TimedRun | None, pictures: Sequence[PictureSection], failures: Sequence[Failure]
 ) -> list[tuple[str, str]]:
     of_winner = [("machine", "Machine of the winner"), *time_sections(winner, run)] if winner else []
     return [
-        ("summary", "Summary"), *([("why", "Winner, and why")] if winner else []), *pictures, ("points", "Points"),
-        *of_winner, *([("failures", "Failures")] if failures else []), ("reproduce", "Make it again"),
-    ]  # fmt: skip
+        ("summary", "Summary"),
+        *([("why", "Winner, and why")] if winner else []),
+        *((section.id, section.title) for section in pictures),
+        ("points", "Points"),
+        *of_winner,
+        *([("failures", "Failures")] if failures else []),
+        ("reproduce", "Make it again"),
+    ]

@@ -21,7 +21,7 @@ from kernbench.specs.attention import DecodeSpec
 from tests.report.pages import Page
 from tests.report.sweeps import frame
 
-COMMANDS = ["kernbench sweep tiles.yaml --out tiles"]
+COMMAND = "kernbench sweep tiles.yaml"
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def text_of(result):
 def texts(results):
     found = {name: text_of(result) for name, result in results.items()}
     both = results["both"]
-    found["sweep"] = sweep_page(frame(300), name="tiles", commands=COMMANDS, winner=both, again=time_again(both))
+    found["sweep"] = sweep_page(frame(300), name="tiles", command=COMMAND, winner=both, again=time_again(both))
     return found
 
 
@@ -178,7 +178,7 @@ def test_a_sweep_says_how_its_points_ended(pages):
 
 
 def test_a_sweep_without_a_winner_says_so():
-    page = Page(sweep_page(frame(5), name="none", commands=COMMANDS, winner=None, again=None))
+    page = Page(sweep_page(frame(5), name="none", command=COMMAND, winner=None, again=None))
     assert "There is no winner" in page.texts["summary"]
     assert "why" not in page.texts
 
@@ -237,7 +237,7 @@ def test_text_that_looks_like_markup_stays_text(results):
 def test_points_that_look_like_markup_stay_text():
     points = frame(3)
     points["sharding"] = [EVIL, "a", "b"]
-    page = Page(sweep_page(points, name=EVIL, commands=[EVIL], winner=None, again=None))
+    page = Page(sweep_page(points, name=EVIL, command=EVIL, winner=None, again=None))
     names = [column["name"] for column in page.data["points-data"]["columns"]]
     assert page.data["points-data"]["rows"][0][names.index("sharding")] == EVIL
 

@@ -55,7 +55,7 @@ def addresses(tmp_path_factory):
         "run": run_page(run, again),
         "values": run_page(values, None),
         "grid": run_page(grid, None),
-        "sweep": sweep_page(frame(N_POINTS), name="tiles", commands=["kernbench sweep"], winner=run, again=again),
+        "sweep": sweep_page(frame(N_POINTS), name="tiles", command="kernbench sweep", winner=run, again=again),
     }
     folder = tmp_path_factory.mktemp("pages")
     return {name: write_page(text, folder / name).as_uri() for name, text in texts.items()}

@@ -15,6 +15,7 @@ from kernbench.report.again import Again
 from kernbench.report.plots import style
 from kernbench.report.plots.causes import causes_data, causes_figure
 from kernbench.report.plots.gantt import MOST_LANES, gantt_data, gantt_figure
+from kernbench.report.plots.heat import heat_data, heat_figure
 from kernbench.run import RunResult
 from kernbench.simulate.timeline import Timeline
 
@@ -52,7 +53,7 @@ def run_pictures(result: RunResult, again: Again | None) -> dict[str, Picture]:
     found = [picture("causes", causes, "Time by cause, one stacked bar", "The parts add up to the makespan.")]
     if again is not None and result.critical_path is not None:
         pe = _busiest_pe(result.critical_path.time_by_place, again.machine)
-        found += [_gantt_of_pe(again.timeline, pe), _gantt_of_cube(again.timeline, pe)]
+        found += [_gantt_of_pe(again.timeline, pe), _gantt_of_cube(again.timeline, pe), _heat(again.timeline)]
     return {one.id: one for one in found}
 
 
@@ -77,6 +78,11 @@ def _gantt_of_cube(timeline: Timeline, pe: int) -> Picture:
     figure = gantt_figure(gantt_data(timeline, range(first, first + shown)))
     caption = f"The PEs of its CUBE{'' if shown == cube else f', the first {shown} of {cube}'}."
     return picture("gantt-cube", figure, "PEs of one CUBE over time", caption)
+
+
+def _heat(timeline: Timeline) -> Picture:
+    title, caption = "Memories and links in use", "Share of the makespan for which each memory and link moves bytes."
+    return picture("heat-map", heat_figure(heat_data(timeline)), title, caption)
 
 
 def sweep_pictures(frame: DataFrame) -> dict[str, Picture]:

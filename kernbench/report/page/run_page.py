@@ -130,11 +130,17 @@ def _segments(path: PathResult | None) -> Points:
 
 def _sections(result: RunResult, run: TimedRun | None) -> list[tuple[str, str]]:
     """Return id and title of each section that the page has, for its contents."""
+    bounds = [] if run is None else [("bounds", "Lower bounds" if run.bounds else "Engines in use")]
     return [
-        ("summary", "Summary"), ("machine", "Machine"), ("correctness", "Correctness"), *time_sections(result, run),
-        *([("bounds", "Lower bounds")] if run else []), ("scratch", "Scratch"), ("warnings", "Warnings"),
+        ("summary", "Summary"),
+        ("machine", "Machine"),
+        ("correctness", "Correctness"),
+        *time_sections(result, run),
+        *bounds,
+        ("scratch", "Scratch"),
+        ("warnings", "Warnings"),
         ("reproduce", "Make it again"),
-    ]  # fmt: skip
+    ]
 
 
 def time_sections(result: RunResult, run: TimedRun | None) -> list[tuple[str, str]]:

@@ -21,8 +21,12 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 _FIRST = ("status", "feasible")
-_LAST = ("makespan_ps", "cost", "scratch_peak_bytes", "hbm_bytes", "link_bytes", "flops", "error", "key")
+_LAST = (
+    "makespan_ps", "cost", "scratch_peak_bytes", "hbm_bytes", "link_bytes", "flops", "commands", "error", "position",
+    "key",
+)  # fmt: skip
 """Columns that stand before and behind the settings, as far as a sweep has them."""
+_SCREEN_ONLY = ("hbm_bytes", "link_bytes", "flops", "commands", "error", "position", "key")
 _PICTURES = {
     "trade-offs": ("Trade-offs", ("pareto",)),
     "latency": ("Time by setting", ("latency-plot",)),
@@ -52,7 +56,13 @@ class Count:
 
 
 def sweep_page(
-    frame: DataFrame, *, name: str, commands: Sequence[str], winner: RunResult | None, again: Again | None
+    frame: DataFrame,
+    *,
+    name: str,
+    command: str,
+    definition: str = "",
+    winner: RunResult | None,
+    again: Again | None,
 ) -> str:
     """Return the page of a sweep.
 
@@ -62,8 +72,10 @@ def sweep_page(
         One row a point, with the columns that ``docs/sweeps.md`` lists.
     name
         Of the sweep.
-    commands
-        The command lines that make it again.
+    command
+        The command line that makes it again.
+    definition
+        Text of the sweep file.
     winner
         The result of the best point; None if no point is both done and feasible.
     again
@@ -75,7 +87,8 @@ def sweep_page(
     return render(
         "sweep.html.j2",
         name=name,
-        commands=commands,
+        command=command,
+        definition=definition,
         count=_count(frame),
         same=_same(frame),
         points=frame_points(frame),
@@ -100,10 +113,11 @@ def frame_points(frame: DataFrame) -> Points:
     """Return the points as a table: how they ended, the settings that differ among them, what they came to."""
     names = [str(name) for name in frame.columns]
     same = _same(frame)
-    settings = [name for name in names if name not in (*_FIRST, *_LAST, *same)]
+    told = {name for name in names if name.startswith("split_") and "sharding" in names}  # the sharding says them
+    settings = [name for name in names if name not in {*_FIRST, *_LAST, *same, *told}]
     chosen = [n for n in _FIRST if n in names] + settings + [n for n in _LAST if n in names]
     cells = [[plain(value) for value in frame[name].tolist()] for name in chosen]
-    return points_of(chosen, list(zip(*cells, strict=True)))
+    return points_of(chosen, list(zip(*cells, strict=True)), screen_only=_SCREEN_ONLY)
 
 
 def plain(value: Any) -> Any:

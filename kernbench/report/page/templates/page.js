@@ -46,7 +46,8 @@
         rows[matching[shown]].forEach((value, i) => {
           const cell = line.appendChild(document.createElement("td"));
           cell.textContent = textOf(value);
-          if (columns[i].is_number) cell.className = "number";
+          cell.classList.toggle("number", columns[i].is_number);
+          cell.classList.toggle("screen", !columns[i].on_paper);
           if (typeof value === "number") cell.title = String(value);
         });
         fragment.appendChild(line);

@@ -40,8 +40,8 @@ class Failure:
 
     message: str
     count: int
-    key: str
-    """Of the first of them."""
+    first: str
+    """Position, or else key, of the first of them."""
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,11 @@ def _machine(winner: RunResult | None, again: Again | None) -> Picture | None:
 
 def frame_points(frame: DataFrame) -> Points:
     """Return the points as a table: how they ended, the settings that differ among them, what they came to."""
-    names = [str(name) for name in frame.columns]
+    empty = {name for name in map(str, frame.columns) if all(plain(value) is None for value in frame[name].tolist())}
+    names = [name for name in map(str, frame.columns) if name not in empty]
     same = _same(frame)
+    if "position" in names:  # tells the points apart in fewer letters than the key
+        names.remove("key")
     told = {name for name in names if name.startswith("split_") and "sharding" in names}  # the sharding says them
     settings = [name for name in names if name not in {*_FIRST, *_LAST, *same, *told}]
     chosen = [n for n in _FIRST if n in names] + settings + [n for n in _LAST if n in names]
@@ -161,13 +164,12 @@ def _count(frame: DataFrame) -> Count:
 def _failures(frame: DataFrame) -> list[Failure]:
     """Return the failures by message, the most frequent first."""
     groups: dict[str, list[str]] = {}
-    for status, message, key in zip(
-        frame["status"].tolist(), frame["error"].tolist(), frame["key"].tolist(), strict=True
-    ):
+    names = frame["position" if "position" in frame else "key"].tolist()
+    for status, message, name in zip(frame["status"].tolist(), frame["error"].tolist(), names, strict=True):
         if status == "failed":
-            groups.setdefault(str(message), []).append(str(key))
+            groups.setdefault(str(message), []).append(str(name))
     ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
-    return [Failure(message, len(keys), keys[0]) for message, keys in ordered]
+    return [Failure(message, len(points), points[0]) for message, points in ordered]
 
 
 def _sections(

@@ -134,6 +134,9 @@ class GridBench:
     """``(spec, results)`` → its values in the layout of the reference."""
     tolerance: Callable[[Any], float]
     """``spec`` → the largest relative L2 error that is right."""
+    family: str | None = None
+    """Kernel family of the measured runs that its times can be held against (:mod:`kernbench.validated`); None: no
+    kernel like it was measured."""
     cases: tuple[Case, ...] = ()
     """What ``kernbench check`` runs; settings may name fields of the spec and of the implementation."""
 

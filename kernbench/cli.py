@@ -38,7 +38,6 @@ Topology = Annotated[str, typer.Option(help="Name or file of a machine.")]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a field of the spec; may be repeated.")
 ]
-
 Overrides = Annotated[
     list[str] | None,
     typer.Option("--override", metavar="KEY=VALUE", help="Change a value of the machine's file; may be repeated."),
@@ -242,6 +241,32 @@ def show(
             draw(machine, file)
     print_machine(machine)
     return GOOD
+
+
+@app.command()
+@reports_errors
+def lint(
+    topology: Annotated[str, typer.Argument(help="Name or file of a machine.")],
+    overrides: Overrides = None,
+    json: Annotated[Path | None, typer.Option(help="Write the report to this file.")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if there is a warning.")] = False,
+) -> int:
+    """Look a machine over before any run: bisections, memory and links, hot links, balance of arithmetic."""
+    with output_file(json) as file:
+        from kernbench.ledger import ledger_of
+        from kernbench.lint import lint as lint_machine
+        from kernbench.lint.screen import print_lint
+        from kernbench.machine import load_machine
+
+        machine = load_machine(topology, parse_override_options(overrides))
+        report, ledger = lint_machine(machine), ledger_of(machine)
+        if file is not None:
+            import json as json_format
+
+            whole = report.model_dump(mode="json") | {"ledger": ledger.model_dump(mode="json")}
+            file.write_text(json_format.dumps(whole, indent=2) + "\n", encoding="utf-8")
+    print_lint(machine, report, ledger)
+    return CHECK_FAILED if strict and report.warnings else GOOD
 
 
 @app.command()

@@ -17,6 +17,7 @@ from kernbench.clock import Clock
 from kernbench.clock import Progress as Progress
 from kernbench.errors import InputError, nearest
 from kernbench.execute import execute
+from kernbench.ledger import Ledger, ledger_of
 from kernbench.machine import Machine
 from kernbench.provenance import kernel_sha256, repeat_command
 from kernbench.record import record
@@ -167,6 +168,7 @@ class RunResult(_Part):
     correctness: CorrectnessResult | None
     wall: Wall
     evidence: Evidence = Evidence()
+    ledger: Ledger = Field(description="where the machine's figures come from, and what was not held against runs")
     warnings: list[str] = Field(description="what is odd though legal, such as NaN in the inputs")
     kernbench_version: str = __version__
 
@@ -294,6 +296,7 @@ def run_bench(
         flops=timeline and timeline.flops,
         correctness=correctness,
         wall=Wall.of(clock),
+        ledger=ledger_of(machine, bench, spec, timed=timeline is not None),
         warnings=[*warnings, *trace.warnings],
     )
 

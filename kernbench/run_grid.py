@@ -9,6 +9,7 @@ from kernbench.bench import Collective, GridBench, GridLaunch, SideBySide
 from kernbench.clock import Clock
 from kernbench.execute import execute
 from kernbench.grid_time import Stage, Timed
+from kernbench.ledger import ledger_of, not_validated
 from kernbench.machine import Machine
 from kernbench.record import Trace, record
 from kernbench.run import CorrectnessResult, Engine, Mode, RunResult, Wall, scratch_by_line
@@ -16,9 +17,6 @@ from kernbench.specs.attention import BenchSpec
 from kernbench.specs.correctness import compare
 from kernbench.specs.implementation import Implementation
 from kernbench.specs.inputs import default_source, make_inputs
-
-NOT_VALIDATED = "not validated"
-"""What the description of a machine says whose times were held against no measured run."""
 
 
 def run_grid_bench(
@@ -99,6 +97,7 @@ def run_grid_bench(
         flops=timed and sum(alike * len(c.pes) * c.stream.flops for trace, alike in every for c in trace.classes),
         correctness=correctness,
         wall=Wall.of(clock),
+        ledger=ledger_of(machine, bench, spec, timed=timed is not None),
         warnings=list(dict.fromkeys([*warnings, *_doubts(machine, timed), *(w for t, _ in every for w in t.warnings)])),
     )
 
@@ -124,8 +123,5 @@ def _traces(stages: Sequence[Stage | Collective]) -> Iterator[tuple[Trace, int]]
 
 
 def _doubts(machine: Machine, timed: Timed | None) -> list[str]:
-    if timed is None or NOT_VALIDATED not in machine.description:
-        return []
-    return [
-        f"times on {machine.name} are {NOT_VALIDATED}: they were held against no measured run, as its description says"
-    ]
+    doubt = not_validated(machine)
+    return [] if timed is None or doubt is None else [doubt]

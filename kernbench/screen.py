@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -16,6 +16,7 @@ from kernbench.specs.correctness import WORST_ROW_FACTOR
 if TYPE_CHECKING:
     from kernbench.accuracy import Row
     from kernbench.bench import AnyBench, Case
+    from kernbench.ledger import Ledger
     from kernbench.machine import Machine
     from kernbench.run import CorrectnessResult, RunResult, Wall
     from kernbench.simulate.explain import Explanation
@@ -46,6 +47,12 @@ def print_result(result: RunResult) -> None:
     _print_lines(console, "scratch peak by source line (recorded)", result.scratch_by_line, "{:,} B")
     for warning in result.warnings:
         console.print(f"[yellow]warning:[/] {escape(warning)}")
+    console.print(f"[dim]ledger:[/] {escape(ledger_text(result.ledger, result.warnings))}")
+
+
+def ledger_text(ledger: Ledger, said: Collection[str] = ()) -> str:
+    """Write a ledger as one line, without sentences that were ``said`` before it."""
+    return "; ".join([ledger.summary, *(s for s in ledger.outside_validation if s not in said)])
 
 
 _LINES = 5

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernbench.errors import InputError
+from kernbench.errors import InputError, KernbenchError
 from kernbench.explore.sweepfile import SweepFile, values_of
 from tests.explore.helpers import SMALL, read_sweep
 
@@ -107,7 +107,7 @@ def test_faults_of_a_file(text, says):
 )
 def test_faults_beside_the_bench_and_the_machine(change, says):
     text = "bench: gqa_decode_long\n" if not change.startswith("bench") else ""
-    with pytest.raises(InputError, match=says):
+    with pytest.raises(KernbenchError, match=says):
         read_sweep(text + change, "f")
 
 

@@ -16,6 +16,7 @@ from kernbench.report.plots import style
 from kernbench.report.plots.causes import causes_data, causes_figure
 from kernbench.report.plots.gantt import MOST_LANES, gantt_data, gantt_figure
 from kernbench.report.plots.heat import heat_data, heat_figure
+from kernbench.report.plots.roofline import roofline_data, roofline_figure
 from kernbench.run import RunResult
 from kernbench.simulate.timeline import Timeline
 
@@ -43,18 +44,25 @@ def machine_picture(machine: Machine) -> Picture:
         "machine",
         paint(machine),
         f"Drawing of the machine {machine.name}",
-        "From the machine's file, as the result holds it.",
+        "Drawn from the machine's file as the result holds it.",
     )
 
 
-def run_pictures(result: RunResult, again: Again | None) -> dict[str, Picture]:
+def run_pictures(result: RunResult, machine: Machine, again: Again | None) -> dict[str, Picture]:
     """Return the pictures of a run that has a time, by id; those of a timeline only if there is one."""
     causes = causes_figure(causes_data([result]))
     found = [picture("causes", causes, "Time by cause, one stacked bar", "The parts add up to the makespan.")]
     if again is not None and result.critical_path is not None:
         pe = _busiest_pe(result.critical_path.time_by_place, again.machine)
         found += [_gantt_of_pe(again.timeline, pe), _gantt_of_cube(again.timeline, pe), _heat(again.timeline)]
+    if result.flops and result.hbm_bytes:
+        found.append(_roofline(result, machine))
     return {one.id: one for one in found}
+
+
+def _roofline(result: RunResult, machine: Machine) -> Picture:
+    caption = "Simulated; roofs and slopes are those of the machine's file."
+    return picture("roofline-plot", roofline_figure(roofline_data([result], machine)), "Roofline", caption)
 
 
 def _busiest_pe(time_by_place: Mapping[str, float], machine: Machine) -> int:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from kernbench.machine import Machine
 from kernbench.provenance import kernel_file
 from kernbench.report.again import Again, machine_of
 from kernbench.report.page.listing import Listing, listings
@@ -69,23 +70,23 @@ def run_page(result: RunResult, again: Again | None) -> str:
         The run timed again, of which the pictures of its timeline, the kernel's source and the bounds are made. None:
         for a run that has no timeline.
     """
-    run = timed_run(result, again)
+    machine = again.machine if again else machine_of(result)
+    run = timed_run(result, machine, again)
     return render(
         "run.html.j2",
         result=result,
         document=json.loads(result.model_dump_json()),
-        machine=machine_picture(again.machine if again else machine_of(result)),
+        machine=machine_picture(machine),
         run=run,
-        ledger=None,
         sections=_sections(result, run),
     )
 
 
-def timed_run(result: RunResult, again: Again | None) -> TimedRun | None:
+def timed_run(result: RunResult, machine: Machine, again: Again | None) -> TimedRun | None:
     """Return what a page shows of a run's time; None if it has none."""
     if result.makespan_ps is None:
         return None
-    path, pictures = result.critical_path, run_pictures(result, again)
+    path, pictures = result.critical_path, run_pictures(result, machine, again)
     lines = path.time_by_line if path else {}
     bounds = sorted(lower_bounds(again.timeline), key=lambda bound: -bound.ps) if again else []
     return TimedRun(
@@ -138,6 +139,7 @@ def _sections(result: RunResult, run: TimedRun | None) -> list[tuple[str, str]]:
         *time_sections(result, run),
         *bounds,
         ("scratch", "Scratch"),
+        ("ledger", "Where the figures come from"),
         ("warnings", "Warnings"),
         ("reproduce", "Make it again"),
     ]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kernbench.report.again import Again, machine_of
-from kernbench.report.page.pictures import Picture, machine_picture, sweep_pictures
+from kernbench.report.page.pictures import machine_picture, sweep_pictures
 from kernbench.report.page.points import Points, points_of
 from kernbench.report.page.render import render
 from kernbench.report.page.run_page import PictureSection, TimedRun, picture_sections, time_sections, timed_run
@@ -81,7 +81,8 @@ def sweep_page(
     again
         The winner timed again, if it has a timeline: its bounds and pictures are made of it.
     """
-    run = timed_run(winner, again) if winner else None
+    machine = None if winner is None else again.machine if again else machine_of(winner)
+    run = timed_run(winner, machine, again) if winner and machine else None
     sections = picture_sections(_PICTURES, sweep_pictures(frame))
     failures = _failures(frame)
     return render(
@@ -96,17 +97,10 @@ def sweep_page(
         picture_sections=sections,
         result=winner,
         run=run,
-        machine=_machine(winner, again),
+        machine=machine_picture(machine) if machine else None,
         document=json.loads(winner.model_dump_json()) if winner else None,
-        ledger=None,
         sections=_sections(winner, run, sections, failures),
     )
-
-
-def _machine(winner: RunResult | None, again: Again | None) -> Picture | None:
-    if winner is None:
-        return None
-    return machine_picture(again.machine if again else machine_of(winner))
 
 
 def frame_points(frame: DataFrame) -> Points:
@@ -182,6 +176,7 @@ def _sections(
         *((section.id, section.title) for section in pictures),
         ("points", "Points"),
         *of_winner,
+        *([("ledger", "Where the figures come from")] if winner else []),
         *([("failures", "Failures")] if failures else []),
         ("reproduce", "Make it again"),
     ]

@@ -144,6 +144,15 @@ def test_scratch_by_line_is_the_json_s(results, pages):
     assert {row[2]: exact[0] for row, exact in zip(rows, numbers, strict=True)} == results["both"].scratch_by_line
 
 
+@pytest.mark.parametrize("name", ["both", "grid", "sweep"])
+def test_the_ledger_names_every_figure_of_the_machine(results, pages, name):
+    ledger = results["both" if name == "sweep" else name].ledger
+    rows = [[cell.strip() for cell in row] for row in pages[name].rows["ledger"][1:]]
+    assert rows == [[f.key, f.value, f.origin, f.note.strip()] for f in ledger.figures]
+    assert ledger.summary in pages[name].texts["ledger"]
+    assert all(doubt in pages[name].texts["ledger"] for doubt in ledger.outside_validation)
+
+
 def test_what_was_not_asked_for_is_said(pages):
     assert "Not asked for: mode values simulates no time" in pages["values"].texts["time"]
     assert "Not asked for: mode time computes no values" in pages["time"].texts["correctness"]
@@ -211,9 +220,18 @@ def test_elements_are_closed_and_ids_are_there_once(pages, name):
     assert targets == set(page.texts)  # the contents name every section
 
 
+OF_A_TIMELINE = {"machine", "causes", "gantt", "gantt-cube", "heat-map", "roofline-plot"}
+PICTURES = {
+    "both": OF_A_TIMELINE, "time": OF_A_TIMELINE, "sweep": OF_A_TIMELINE, "values": {"machine"},
+    "grid": {"machine", "causes", "roofline-plot"},
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("name", EVERY)
-def test_there_are_pictures(texts, name):
-    assert texts[name].count("<svg") >= (1 if name == "values" else 2)
+def test_there_are_the_pictures_that_the_run_has_data_for(texts, pages, name):
+    found = {v for element, attribute, v in pages[name].attributes if element == "figure" and attribute == "id"}
+    assert found >= {f"picture-{one}" for one in PICTURES[name]}
+    assert texts[name].count("<svg") == len(found)
 
 
 EVIL = "</script><script>alert('x')</script>&<b>"
@@ -260,6 +278,37 @@ def test_the_command_writes_one_file_and_replaces_it(results, texts, tmp_path):
         assert done.exit_code == 0, done.output
         assert [path.name for path in out.iterdir()] == ["index.html"]
     assert (out / "index.html").read_text(encoding="utf-8") == texts["both"]
+
+
+SWEEP = """
+name: small
+bench: gqa_decode_long
+topology: [pe1]
+spec: {S_kv: [32, 64], TILE_S_KV: [16, 32]}
+"""
+
+
+def test_the_command_shows_a_stored_sweep(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.yaml").write_text(SWEEP)
+    assert kernbench("sweep", "small.yaml", "--workers", "1", "--no-progress").exit_code == 0
+    done = kernbench("report", "small", "--out", "page")
+    assert done.exit_code == 0, done.output
+    page = Page((tmp_path / "page" / "index.html").read_text(encoding="utf-8"))
+    names = [column["name"] for column in page.data["points-data"]["columns"]]
+    times = [row[names.index("makespan_ps")] for row in page.data["points-data"]["rows"]]
+    assert len(times) == 4
+    assert page.data["result"]["makespan_ps"] == min(times)
+    assert "kernbench sweep small.yaml" in page.texts["reproduce"]
+    assert "TILE_S_KV" in page.texts["reproduce"]  # the sweep file is there as well
+
+
+def test_an_unknown_sweep_is_one_message(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = kernbench("report", "nothing", "--out", "page")
+    assert done.exit_code == 2
+    assert "kernbench.sqlite" in done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_bad_file_is_one_message_and_nothing_is_written(tmp_path):

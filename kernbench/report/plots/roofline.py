@@ -260,7 +260,7 @@ def _view(data: RooflineData, width: float, height: float) -> _View:
     ridges = [top / data.memory_bytes_per_s, data.ceilings[-1].flops_per_s / data.slopes[0].bytes_per_s]
     x = [p.flops_per_byte for p in data.points] + ridges
     y = [p.flops_per_s for p in data.points] + [data.ceilings[-1].flops_per_s]
-    return _View((min(x) / 4, max(x) * 6), (min(y) / 4, max(max(y), top) * 2.5), width, height)
+    return _View((min(x) / 8, max(x) * 6), (min(y) / 4, max(max(y), top) * 2.5), width, height)
 
 
 def _draw_ceilings(axes: Axes, data: RooflineData, view: _View) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from kernbench.errors import InputError
 
-_CONNECT_S = 10
+_CONNECT_S = 5
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,8 @@ from kernbench.commandline import (
 from kernbench.errors import InputError, KernbenchError
 from kernbench.explore import commands as explore_commands
 from kernbench.realrun.commands import app as realrun_app
+from kernbench.report.commands import compare as compare_command
+from kernbench.report.commands import report as report_command
 
 if TYPE_CHECKING:
     from kernbench.machine import Machine
@@ -53,6 +55,8 @@ app = typer.Typer(
 app.add_typer(realrun_app, name="realrun")
 app.command("sweep")(explore_commands.sweep)
 app.command("results")(explore_commands.results)
+app.command("compare")(compare_command)
+app.command("report")(report_command)
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from kernbench.provenance import setting_text
+from kernbench.readable import bytes_text, scaled_text, time_text
 from kernbench.specs.correctness import WORST_ROW_FACTOR
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def _rows(result: RunResult) -> list[tuple[str, str, str]]:
             ("time goes to", shares_text(result.time_by_cause or {}), evidence.time),
             ("memory traffic", bytes_text(result.hbm_bytes or 0), evidence.time),
             ("link traffic", bytes_text(result.link_bytes or 0), evidence.time),
-            ("matrix arithmetic", _scaled(result.flops or 0, "flop"), evidence.time),
+            ("matrix arithmetic", scaled_text(result.flops or 0, "flop"), evidence.time),
         ]
     if result.correctness is not None:
         word = "[bold green]PASS[/]" if result.correctness.passed else "[bold red]FAIL[/]"
@@ -152,29 +153,6 @@ def _spec(spec: Mapping[str, Any]) -> str:
 
 def _setting(value: Any) -> str:
     return escape(setting_text(value) if isinstance(value, (list, tuple)) else str(value))
-
-
-def time_text(ps: int) -> str:
-    """Write a time in the unit that suits it."""
-    for unit, size in (("s", 10**12), ("ms", 10**9), ("µs", 10**6), ("ns", 10**3)):
-        if ps >= size:
-            return f"{ps / size:,.3f} {unit}"
-    return f"{ps} ps"
-
-
-def bytes_text(n: int) -> str:
-    """Write bytes in the unit that suits them."""
-    for unit, size in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if n >= size:
-            return f"{n / size:,.2f} {unit}"
-    return f"{n} B"
-
-
-def _scaled(n: int, unit: str) -> str:
-    for prefix, size in (("P", 10**15), ("T", 10**12), ("G", 10**9), ("M", 10**6), ("k", 10**3)):
-        if n >= size:
-            return f"{n / size:,.2f} {prefix}{unit}"
-    return f"{n} {unit}"
 
 
 def print_names(title: str, names: Mapping[str, str]) -> None:

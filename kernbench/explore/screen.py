@@ -14,7 +14,8 @@ from kernbench.explore.space import Point, Sweep
 from kernbench.explore.store import Store
 from kernbench.explore.why import best_row, run_point
 from kernbench.provenance import setting_text
-from kernbench.screen import bytes_text, new_console, shares_text, time_text
+from kernbench.readable import bytes_text, time_text
+from kernbench.screen import new_console, shares_text
 
 if TYPE_CHECKING:
     import pandas as pd

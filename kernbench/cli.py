@@ -28,6 +28,7 @@ from kernbench.explore import commands as explore_commands
 from kernbench.realrun.commands import app as realrun_app
 from kernbench.report.commands import compare as compare_command
 from kernbench.report.commands import report as report_command
+from kernbench.report.plot_command import plot as plot_command
 
 if TYPE_CHECKING:
     from kernbench.machine import Machine
@@ -57,6 +58,7 @@ app.command("sweep")(explore_commands.sweep)
 app.command("results")(explore_commands.results)
 app.command("compare")(compare_command)
 app.command("report")(report_command)
+app.command("plot")(plot_command)
 
 
 def main() -> None:

@@ -244,9 +244,10 @@ def _splits(file: SweepFile, bench: AnyBench, machines: Sequence[Machine], sourc
             raise InputError(f"{source}: spec.split_{name}: is also assigned by splits; give it once")
     if file.splits == "all":
         levels = [x for i, x in enumerate(LEVELS) if any(machine.shape[2 - i] > 1 for machine in machines)]
+        able = [name for name in names if _extents(file, bench, name) != {1}] or names
         choices = [
             {name: ",".join(x for x, owner in zip(levels, owners, strict=True) if owner == name) for name in names}
-            for owners in itertools.product(names, repeat=len(levels))
+            for owners in itertools.product(able, repeat=len(levels))
         ]
     else:
         choices = []
@@ -264,6 +265,14 @@ def _splits(file: SweepFile, bench: AnyBench, machines: Sequence[Machine], sourc
         except SpecError as error:
             raise InputError(f"{source}: splits[{i}]: {error}") from None
     yield Dimension("splits", "splits", tuple(values))
+
+
+def _extents(file: SweepFile, bench: AnyBench, split: str) -> set[Any]:
+    """Return the extents that a sweep gives the dimension of a split; {None} if no field has that name."""
+    name = {"heads": "h_kv"}.get(split, split)
+    if name not in bench.spec.model_fields:
+        return {None}
+    return set(file.spec.get(name, (bench.spec.model_fields[name].default,)))
 
 
 def _check_values(

@@ -28,13 +28,21 @@ def test_points_that_share_a_trace_follow_one_another():
 
 
 def test_all_splits_give_each_level_of_the_machine_to_each_dimension():
-    sweep = read_sweep("bench: gqa_decode_long\ntopology: row4_pe8\nsplits: all")
-    values = [tuple(point.settings.values()) for point in sweep.points()]
+    sweep = read_sweep("bench: gqa_decode_long\ntopology: row4_pe8\nspec: {batch: 4}\nsplits: all")
+    values = [tuple(point.settings[f"split_{x}"] for x in ("batch", "heads", "S_kv")) for point in sweep.points()]
     assert len(values) == len(set(values)) == 3**2  # CUBEs and PEs; there is one SIP
     levels = [sorted(x for text in value for x in text.split(",") if x != "none") for value in values]
     assert all(found == ["cube", "pe"] for found in levels)
-    three = read_sweep("bench: gqa_decode_long\ntopology: sip4_grid4x4_pe8\nsplits: all")
-    assert three.size == 3**3
+    three = read_sweep("bench: gqa_decode_long\ntopology: sip4_grid4x4_pe8\nspec: {batch: [1, 4]}\nsplits: all")
+    assert three.size == 2 * 3**3
+
+
+def test_all_splits_leave_out_what_has_one_element():
+    sweep = read_sweep("bench: gqa_decode_long\ntopology: row4_pe8\nsplits: all")  # one sequence
+    assert sweep.size == 2**2
+    assert {point.settings["split_batch"] for point in sweep.points()} == {"none"}
+    one = read_sweep("bench: gqa_decode_long\ntopology: row4_pe8\nspec: {h_q: 8, h_kv: 1}\nsplits: all")
+    assert [point.settings["split_S_kv"] for point in one.points()] == ["cube,pe"]
 
 
 def test_a_split_that_is_not_named_is_none():

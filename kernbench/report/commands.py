@@ -70,7 +70,8 @@ def _page_of_sweep(name: str, path: Path) -> str:
         definition = store.definition(name)
         sweep = SweepFile.from_document(definition, str(path))
         frame = results_frame(store, name)
-        best = best_row(list(store.rows(name)), tuple(METRICS[one] for one in sweep.objectives))
+        objectives = tuple(METRICS[one] for one in sweep.objectives)
+        best = best_row(list(store.rows(name)), objectives)
     winner = run_point(best).result if best else None
     words = ["kernbench", "sweep", f"{name}.yaml", *(["--store", str(path)] if path != DEFAULT_STORE else [])]
     return sweep_page(
@@ -78,6 +79,7 @@ def _page_of_sweep(name: str, path: Path) -> str:
         name=name,
         command=shlex.join(words),
         definition=yaml.safe_dump(definition, sort_keys=False, width=100),
+        objectives=objectives,
         winner=winner,
         again=time_again(winner) if winner and winner.critical_path else None,
     )

@@ -186,6 +186,22 @@ def test_a_sweep_says_how_its_points_ended(pages):
     assert pages["sweep"].rows["failures"][1][1:] == ["kernel.py:3: scratch is <full>", "point00000"]
 
 
+def test_a_sweep_over_machines_shows_how_it_scales():
+    points = frame(40)
+    points["pes"] = [8, 32] * 20
+    page = Page(sweep_page(points, name="scale", command=COMMAND, winner=None, again=None))
+    pictures = {v for element, attribute, v in page.attributes if element == "figure" and attribute == "id"}
+    assert "picture-scaling-strong" in pictures
+    assert "scaling" in page.texts
+
+
+def test_a_sweep_of_which_nothing_is_done_has_no_pictures():
+    points = frame(40)
+    page = Page(sweep_page(points[points.status == "failed"], name="x", command=COMMAND, winner=None, again=None))
+    assert not [element for element, *_ in page.attributes if element == "figure"]
+    assert set(page.texts) == {"summary", "points", "failures", "reproduce"}
+
+
 def test_a_sweep_without_a_winner_says_so():
     page = Page(sweep_page(frame(5), name="none", command=COMMAND, winner=None, again=None))
     assert "There is no winner" in page.texts["summary"]
@@ -222,15 +238,18 @@ def test_elements_are_closed_and_ids_are_there_once(pages, name):
 
 OF_A_TIMELINE = {"machine", "causes", "gantt", "gantt-cube", "heat-map", "roofline-plot"}
 PICTURES = {
-    "both": OF_A_TIMELINE, "time": OF_A_TIMELINE, "sweep": OF_A_TIMELINE, "values": {"machine"},
+    "both": OF_A_TIMELINE,
+    "time": OF_A_TIMELINE,
+    "sweep": OF_A_TIMELINE | {"pareto", "latency-plot"},
+    "values": {"machine"},
     "grid": {"machine", "causes", "roofline-plot"},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", EVERY)
 def test_there_are_the_pictures_that_the_run_has_data_for(texts, pages, name):
     found = {v for element, attribute, v in pages[name].attributes if element == "figure" and attribute == "id"}
-    assert found >= {f"picture-{one}" for one in PICTURES[name]}
+    assert found == {f"picture-{one}" for one in PICTURES[name]}
     assert texts[name].count("<svg") == len(found)
 
 

@@ -1,10 +1,9 @@
-"""Pictures of a run, or a sweep, as SVG for its page, each with what it shows."""
+"""Pictures of a run as SVG for its page, each with what it shows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 from matplotlib.figure import Figure
@@ -19,9 +18,6 @@ from kernbench.report.plots.heat import heat_data, heat_figure
 from kernbench.report.plots.roofline import roofline_data, roofline_figure
 from kernbench.run import RunResult
 from kernbench.simulate.timeline import Timeline
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 
 @dataclass(frozen=True)
@@ -91,8 +87,3 @@ def _gantt_of_cube(timeline: Timeline, pe: int) -> Picture:
 def _heat(timeline: Timeline) -> Picture:
     title, caption = "Memories and links in use", "Share of the makespan for which each memory and link moves bytes."
     return picture("heat-map", heat_figure(heat_data(timeline)), title, caption)
-
-
-def sweep_pictures(frame: DataFrame) -> dict[str, Picture]:
-    """Return the pictures of a sweep, by id; those that its points make."""
-    return {}

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kernbench.report.again import Again, machine_of
-from kernbench.report.page.pictures import machine_picture, sweep_pictures
+from kernbench.report.page.pictures import machine_picture
 from kernbench.report.page.points import Points, points_of
 from kernbench.report.page.render import render
 from kernbench.report.page.run_page import PictureSection, TimedRun, picture_sections, time_sections, timed_run
+from kernbench.report.page.sweep_pictures import sweep_pictures
 from kernbench.run import RunResult
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ _SCREEN_ONLY = ("hbm_bytes", "link_bytes", "flops", "commands", "error", "positi
 _PICTURES = {
     "trade-offs": ("Trade-offs", ("pareto",)),
     "latency": ("Time by setting", ("latency-plot",)),
-    "scaling": ("Scaling over the machine", ("scaling-plot",)),
+    "scaling": ("Scaling over the machine", ("scaling-strong", "scaling-weak")),
 }
 
 
@@ -61,6 +62,7 @@ def sweep_page(
     name: str,
     command: str,
     definition: str = "",
+    objectives: Sequence[str] = ("makespan_ps",),
     winner: RunResult | None,
     again: Again | None,
 ) -> str:
@@ -76,6 +78,8 @@ def sweep_page(
         The command line that makes it again.
     definition
         Text of the sweep file.
+    objectives
+        Columns that the sweep makes small, the first one first.
     winner
         The result of the best point; None if no point is both done and feasible.
     again
@@ -83,7 +87,7 @@ def sweep_page(
     """
     machine = None if winner is None else again.machine if again else machine_of(winner)
     run = timed_run(winner, machine, again) if winner and machine else None
-    sections = picture_sections(_PICTURES, sweep_pictures(frame))
+    sections = picture_sections(_PICTURES, sweep_pictures(frame, objectives))
     failures = _failures(frame)
     return render(
         "sweep.html.j2",

@@ -215,6 +215,7 @@ BENCHES = [
         reference=reference,
         output=output,
         tolerance=lambda spec: tolerance(spec.dtype),
+        family="sequence_parallel_decode",
         cases=(
             case(),
             case(topology="h200", S_kv=300),

@@ -118,6 +118,7 @@ BENCHES = [
         reference=reference,
         output=output,
         tolerance=lambda spec: tolerance(spec.dtype),
+        family="decode_splitkv",
         cases=(
             case(),
             case(inputs="captured", dtype="f16", kv_dtype="f16"),

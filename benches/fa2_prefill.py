@@ -111,6 +111,7 @@ BENCHES = [
         reference=reference,
         output=output,
         tolerance=lambda spec: tolerance(spec.dtype),
+        family="prefill",
         cases=(
             case(),
             case(inputs="captured", dtype="f16"),

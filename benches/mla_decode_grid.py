@@ -107,6 +107,7 @@ BENCHES = [
         reference=reference,
         output=output,
         tolerance=lambda spec: tolerance(spec.dtype),
+        family="mla_decode",
         cases=(
             case(),
             case(S_kv=700, h_q=128, splits=3),

@@ -140,6 +140,7 @@ BENCHES = [
         reference=reference,
         output=output,
         tolerance=lambda spec: tolerance(spec.dtype),
+        family="paged_decode",
         cases=(
             case(),
             case(inputs="captured", dtype="f16", kv_dtype="f16", PAGE=16),

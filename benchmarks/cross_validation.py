@@ -2,7 +2,7 @@
 
 Kinds of evidence are never mixed in a row of a table, and rows that a figure may have been fitted to never with those
 kept aside. With --write the tables replace what stands between their markers in docs/cross-validation.md and README.md,
-and the picture is drawn again. Takes a minute or two.
+the picture is drawn again, and kernbench/data/validated.json says anew what the rows cover. Takes a minute or two.
 Usage: python benchmarks/cross_validation.py [--write]
 """
 
@@ -29,6 +29,8 @@ from kernbench.realrun.predict import entry, predict
 from kernbench.realrun.predict.estimate import estimate
 from kernbench.realrun.records import RunRecord
 from kernbench.realrun.sources import read_records, shipped_records
+from kernbench.realrun.validated import covered
+from kernbench.validated import write_measured_families
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = (ROOT / "docs/cross-validation.md", ROOT / "README.md")
@@ -303,9 +305,8 @@ BLIND = ROOT / "kernbench/data/h200_blind.jsonl"
 """Runs of other sizes, recorded after the model's rules were settled; not among those that anything is fitted to."""
 
 
-def blind() -> str:
+def blind(found: Comparison) -> str:
     """Return the errors over runs that were recorded after the model, and how often it names the faster right."""
-    found = compare(read_records(BLIND).records, predict)
     groups: dict[str, list[Row]] = {}
     for r in found.rows:
         if r.field in ("cold", "warm"):
@@ -362,11 +363,13 @@ def main() -> None:
             print(f"\rpredict {done}/{total}", end="" if done < total else "\n", file=sys.stderr, flush=True)
 
     found = compare(records, predict, progress=tell, skipped=unread)
+    unseen_records = read_records(BLIND).records
+    unseen = compare(unseen_records, predict)
     sections = {
         "evidence": evidence(found), "targets": targets(found), "kept-aside": half(found, "test"),
         "fitted-to": half(found, "train"), "by-time": by_time(found), "groups": groups(found, records),
         "worst": worst(found), "skipped": skipped(found, records), "figures": figures(), "summary": summary(found),
-        "carried-on": carried_on(found, records), "blind": blind(),
+        "carried-on": carried_on(found, records), "blind": blind(unseen),
     }  # fmt: skip
     for name, body in sections.items():
         print(f"\n## {name}\n\n{body}")
@@ -374,6 +377,7 @@ def main() -> None:
         for path in DOCUMENTS:
             path.write_text(replaced(path.read_text(encoding="utf-8"), sections), encoding="utf-8")
         plot_comparison(found, PICTURE)
+        write_measured_families(covered([*found.rows, *unseen.rows], [*records, *unseen_records]))
 
 
 if __name__ == "__main__":

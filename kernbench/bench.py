@@ -134,6 +134,9 @@ class GridBench:
     """``(spec, results)`` → its values in the layout of the reference."""
     tolerance: Callable[[Any], float]
     """``spec`` → the largest relative L2 error that is right."""
+    family: str | None = None
+    """Kernel family of the measured runs that its times can be held against (:mod:`kernbench.validated`); None: no
+    kernel like it was measured."""
     cases: tuple[Case, ...] = ()
     """What ``kernbench check`` runs; settings may name fields of the spec and of the implementation."""
 
@@ -170,7 +173,7 @@ def find_bench(name: str) -> AnyBench:
     """
     for path in bench_files():
         if name in path.read_text(encoding="utf-8", errors="replace"):  # spares importing files of other benches
-            for bench in _load(path):
+            for bench in load_benches(path):
                 if bench.name == name:
                     return bench
     raise InputError(f"unknown bench {name!r}{nearest(name, all_benches())}")
@@ -180,7 +183,7 @@ def all_benches() -> dict[str, AnyBench]:
     """Return every bench by name; the working directory's own come before the installed ones."""
     found: dict[str, AnyBench] = {}
     for path in bench_files():
-        for bench in _load(path):
+        for bench in load_benches(path):
             found.setdefault(bench.name, bench)
     return found
 
@@ -202,8 +205,14 @@ def _installed() -> Path:
     return in_wheel if in_wheel.is_dir() else package.parent / "benches"
 
 
-def _load(path: Path) -> list[AnyBench]:
-    """Import a bench file and return its benches."""
+def load_benches(path: Path) -> list[AnyBench]:
+    """Import a bench file and return its benches.
+
+    Raises
+    ------
+    InputError
+        If it cannot be imported (the line is named), or holds no list of benches.
+    """
     benches = getattr(_module(path), "BENCHES", None)
     if not isinstance(benches, list) or not all(isinstance(b, AnyBench) for b in benches):
         raise InputError(f"{path}: BENCHES must be a list of kernbench.bench.Bench and GridBench")

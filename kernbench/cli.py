@@ -17,13 +17,18 @@ from kernbench.commandline import (
     INTERRUPTED,
     NoProgress,
     output_file,
+    parse_override_options,
     parse_settings,
     reports_errors,
     say_interrupted,
     shown_progress,
 )
 from kernbench.errors import InputError, KernbenchError
+from kernbench.explore import commands as explore_commands
 from kernbench.realrun.commands import app as realrun_app
+from kernbench.report.commands import compare as compare_command
+from kernbench.report.commands import report as report_command
+from kernbench.report.plot_command import plot as plot_command
 
 if TYPE_CHECKING:
     from kernbench.machine import Machine
@@ -33,6 +38,10 @@ BenchName = Annotated[str, typer.Argument(help="Name of a bench; `kernbench list
 Topology = Annotated[str, typer.Option(help="Name or file of a machine.")]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a field of the spec; may be repeated.")
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--override", metavar="KEY=VALUE", help="Change a value of the machine's file; may be repeated."),
 ]
 
 app = typer.Typer(
@@ -45,6 +54,11 @@ app = typer.Typer(
 
 
 app.add_typer(realrun_app, name="realrun")
+app.command("sweep")(explore_commands.sweep)
+app.command("results")(explore_commands.results)
+app.command("compare")(compare_command)
+app.command("report")(report_command)
+app.command("plot")(plot_command)
 
 
 def main() -> None:
@@ -76,6 +90,7 @@ def _options(
 def run(
     bench: BenchName,
     topology: Topology = "row4_pe8",
+    overrides: Overrides = None,
     settings: Settings = None,
     mode: Annotated[str, typer.Option(help="both, values or time.")] = "both",
     engine: Annotated[str, typer.Option(help="compiled, or simpy (slow: the definition).")] = "compiled",
@@ -96,7 +111,7 @@ def run(
     no_progress: NoProgress = False,
 ) -> int:
     """Run a bench: compute its values, check them, and simulate how long it takes."""
-    given = parse_settings(settings or [])
+    given, changes = parse_settings(settings or []), parse_override_options(overrides)
     if trace is not None and mode == "values":
         raise InputError("--trace needs time: use --mode both or --mode time")
     notes: list[str] = []
@@ -107,7 +122,7 @@ def run(
         from kernbench.run import run_bench
         from kernbench.screen import print_result
 
-        found, machine = find_bench(bench), load_machine(topology)
+        found, machine = find_bench(bench), load_machine(topology, changes)
         spec, implementation = apply_settings(form_for(found, machine)[0], given)
         look = _trace_writer(machine, trace, trace_file, trace_pes, trace_limit, notes)
         with shown_progress(no_progress) as progress:
@@ -156,11 +171,12 @@ def _trace_writer(
 def explain(
     bench: BenchName,
     topology: Topology = "row4_pe8",
+    overrides: Overrides = None,
     settings: Settings = None,
     json: Annotated[Path | None, typer.Option(help="Write the explanation to this file.")] = None,
 ) -> int:
     """Time a bench again with one thing made free at a time, beside lower bounds: what would change it?"""
-    given = parse_settings(settings or [])
+    given, changes = parse_settings(settings or []), parse_override_options(overrides)
     with output_file(json) as file:
         from kernbench.bench import GridBench, find_bench
         from kernbench.machine import load_machine
@@ -171,7 +187,7 @@ def explain(
         from kernbench.simulate.explain import explain as explain_trace
         from kernbench.specs.attention import spec_from_settings
 
-        machine = load_machine(topology)
+        machine = load_machine(topology, changes)
         found, _ = form_for(find_bench(bench), machine)
         if isinstance(found, GridBench):
             raise mesh_only(found, "`kernbench explain`")
@@ -204,6 +220,7 @@ def list_all() -> int:
 @reports_errors
 def show(
     topology: Annotated[str, typer.Argument(help="Name or file of a machine.")] = "",
+    overrides: Overrides = None,
     png: Annotated[Path | None, typer.Option(help="Draw the machine to this file.")] = None,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of machine files.")] = False,
 ) -> int:
@@ -219,13 +236,39 @@ def show(
     if not topology:
         raise InputError("name a machine to show; `kernbench list` shows those that there are")
     with output_file(png) as file:
-        machine = load_machine(topology)
+        machine = load_machine(topology, parse_override_options(overrides))
         if file is not None:
             from kernbench.machine.graph import draw
 
             draw(machine, file)
     print_machine(machine)
     return GOOD
+
+
+@app.command()
+@reports_errors
+def lint(
+    topology: Annotated[str, typer.Argument(help="Name or file of a machine.")],
+    overrides: Overrides = None,
+    json: Annotated[Path | None, typer.Option(help="Write the report to this file.")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if there is a warning.")] = False,
+) -> int:
+    """Look a machine over before any run: bisections, memory and links, hot links, balance of arithmetic."""
+    with output_file(json) as file:
+        from kernbench.ledger import ledger_of
+        from kernbench.lint import lint as lint_machine
+        from kernbench.lint.screen import print_lint
+        from kernbench.machine import load_machine
+
+        machine = load_machine(topology, parse_override_options(overrides))
+        report, ledger = lint_machine(machine), ledger_of(machine)
+        if file is not None:
+            import json as json_format
+
+            whole = report.model_dump(mode="json") | {"ledger": ledger.model_dump(mode="json")}
+            file.write_text(json_format.dumps(whole, indent=2) + "\n", encoding="utf-8")
+    print_lint(machine, report, ledger)
+    return CHECK_FAILED if strict and report.warnings else GOOD
 
 
 @app.command()
@@ -250,16 +293,11 @@ def check(
 
 def _check_case(bench: Any, case: Any) -> tuple[bool, str]:
     """Return whether one case is right, and what to say of it."""
-    from kernbench.bench import apply_settings
-    from kernbench.machine import load_machine
-    from kernbench.on_grid import form_for
-    from kernbench.run import run_bench
+    from kernbench.cases import run_case
     from kernbench.screen import errors_text
 
     try:
-        machine = load_machine(case.topology)
-        spec, implementation = apply_settings(form_for(bench, machine)[0], case.settings)
-        result = run_bench(bench, machine, spec, implementation=implementation, mode="values", inputs=case.inputs)
+        result = run_case(bench, case, mode="values")
     except KernbenchError as error:
         return False, str(error)
     assert result.correctness is not None  # mode values always has one

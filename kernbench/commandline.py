@@ -33,17 +33,17 @@ def reports_errors(command: Callable[..., int]) -> Callable[..., None]:
         except KernbenchError as error:
             typer.echo(f"kernbench: {error}", err=True)
             code = BAD_INPUT
-        except KeyboardInterrupt:
-            say_interrupted()
+        except KeyboardInterrupt as stopped:
+            say_interrupted(*stopped.args)
             code = INTERRUPTED
         raise typer.Exit(code)
 
     return guarded
 
 
-def say_interrupted() -> None:
-    """Tell the user that an interruption left nothing behind."""
-    typer.echo("kernbench: interrupted; nothing was written", err=True)
+def say_interrupted(left: str = "nothing was written") -> None:
+    """Tell the user what an interruption left behind."""
+    typer.echo(f"kernbench: interrupted; {left}", err=True)
 
 
 def parse_settings(settings: list[str], option: str = "--set", example: str = "S_kv=4096") -> dict[str, str]:
@@ -63,6 +63,15 @@ def parse_settings(settings: list[str], option: str = "--set", example: str = "S
             raise InputError(f"{option} {key.strip()} is given twice")
         parsed[key.strip()] = value.strip()
     return parsed
+
+
+def parse_override_options(overrides: list[str] | None) -> dict[str, Any]:
+    """Read ``--override key=value`` options; raises InputError as :func:`parse_settings` does, or for no YAML."""
+    if not overrides:
+        return {}
+    from kernbench.provenance import parse_overrides
+
+    return parse_overrides(parse_settings(overrides, "--override", "pe.clock='2 GHz'"))
 
 
 def output_file(path: Path | None) -> AbstractContextManager[Path | None]:

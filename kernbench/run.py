@@ -17,7 +17,9 @@ from kernbench.clock import Clock
 from kernbench.clock import Progress as Progress
 from kernbench.errors import InputError, nearest
 from kernbench.execute import execute
+from kernbench.ledger import Ledger, ledger_of
 from kernbench.machine import Machine
+from kernbench.provenance import kernel_sha256, repeat_command
 from kernbench.record import record
 from kernbench.simulate import simulate
 from kernbench.specs.attention import BenchSpec
@@ -128,6 +130,9 @@ class RunResult(_Part):
     bench: str
     topology: str = Field(description="name of the machine")
     topology_sha256: str = Field(description="fingerprint of the machine's figures")
+    machine: dict[str, Any] = Field(description="the machine's file as it was read, with overrides in their places")
+    command: str = Field(description="the command line that makes this result again")
+    kernel_sha256: str = Field(description="fingerprint of the file that the bench's kernels stand in")
     spec: dict[str, Any] = Field(description="every field of the spec")
     implementation: dict[str, Any] | None = Field(
         None, description="every field of a grid bench's implementation; null for a mesh bench"
@@ -163,6 +168,7 @@ class RunResult(_Part):
     correctness: CorrectnessResult | None
     wall: Wall
     evidence: Evidence = Evidence()
+    ledger: Ledger = Field(description="where the machine's figures come from, and what was not held against runs")
     warnings: list[str] = Field(description="what is odd though legal, such as NaN in the inputs")
     kernbench_version: str = __version__
 
@@ -219,6 +225,17 @@ def run_bench(
     """
     _check_choice("mode", mode, get_args(Mode))
     _check_choice("engine", engine, get_args(Engine))
+    options = {
+        "mode": mode if mode != "both" else None,
+        "engine": engine if engine != "compiled" else None,
+        "inputs": inputs,
+        "seed": seed or None,
+    }
+    origin = {
+        "machine": dict(machine.document),
+        "command": repeat_command(bench, machine, spec, implementation, **options),
+        "kernel_sha256": kernel_sha256(bench),
+    }
     bench, notes = _fitting_form(bench, machine, spec)
     import numba  # noqa: F401  # the engines import it when they need it; imported here, no clock counts it
 
@@ -228,7 +245,7 @@ def run_bench(
 
         if look is not None:
             raise mesh_only(bench, "a timeline of commands (--trace)")
-        ran = run_grid_bench(bench, machine, spec, implementation, mode, engine, inputs, seed, clock)
+        ran = run_grid_bench(bench, machine, spec, implementation, mode, engine, inputs, seed, clock, origin)
         return ran.model_copy(update={"warnings": [*notes, *ran.warnings]})
     spec, arrays, source = spec or bench.spec(), None, inputs
     warnings: tuple[str, ...] = ()
@@ -257,6 +274,7 @@ def run_bench(
         bench=bench.name,
         topology=machine.name,
         topology_sha256=machine.sha256,
+        **origin,
         spec=spec.model_dump(mode="json"),
         mode=mode,
         engine=engine if timeline else None,
@@ -278,6 +296,7 @@ def run_bench(
         flops=timeline and timeline.flops,
         correctness=correctness,
         wall=Wall.of(clock),
+        ledger=ledger_of(machine, bench, spec, timed=timeline is not None),
         warnings=[*warnings, *trace.warnings],
     )
 

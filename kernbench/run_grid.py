@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from kernbench.bench import Collective, GridBench, GridLaunch, SideBySide
 from kernbench.clock import Clock
 from kernbench.execute import execute
 from kernbench.grid_time import Stage, Timed
+from kernbench.ledger import ledger_of, not_validated
 from kernbench.machine import Machine
 from kernbench.record import Trace, record
 from kernbench.run import CorrectnessResult, Engine, Mode, RunResult, Wall, scratch_by_line
@@ -15,9 +17,6 @@ from kernbench.specs.attention import BenchSpec
 from kernbench.specs.correctness import compare
 from kernbench.specs.implementation import Implementation
 from kernbench.specs.inputs import default_source, make_inputs
-
-NOT_VALIDATED = "not validated"
-"""What the description of a machine says whose times were held against no measured run."""
 
 
 def run_grid_bench(
@@ -30,8 +29,11 @@ def run_grid_bench(
     inputs: str | None,
     seed: int,
     clock: Clock,
+    origin: dict[str, Any],
 ) -> RunResult:
     """Run a grid bench on a machine whose PEs hold workgroups; see :func:`kernbench.run.run_bench`.
+
+    ``origin`` holds the fields of the result that say where it comes from.
 
     The launches follow one another on the device, as those of a replayed graph: each costs ``launch.graph`` and then
     its own time, and none begins before the one before it has ended. Launches of several SIPs go side by side, and
@@ -70,6 +72,7 @@ def run_grid_bench(
         bench=bench.name,
         topology=machine.name,
         topology_sha256=machine.sha256,
+        **origin,
         spec=spec.model_dump(mode="json"),
         implementation=chosen.model_dump(mode="json"),
         mode=mode,
@@ -94,6 +97,7 @@ def run_grid_bench(
         flops=timed and sum(alike * len(c.pes) * c.stream.flops for trace, alike in every for c in trace.classes),
         correctness=correctness,
         wall=Wall.of(clock),
+        ledger=ledger_of(machine, bench, spec, timed=timed is not None),
         warnings=list(dict.fromkeys([*warnings, *_doubts(machine, timed), *(w for t, _ in every for w in t.warnings)])),
     )
 
@@ -119,8 +123,5 @@ def _traces(stages: Sequence[Stage | Collective]) -> Iterator[tuple[Trace, int]]
 
 
 def _doubts(machine: Machine, timed: Timed | None) -> list[str]:
-    if timed is None or NOT_VALIDATED not in machine.description:
-        return []
-    return [
-        f"times on {machine.name} are {NOT_VALIDATED}: they were held against no measured run, as its description says"
-    ]
+    doubt = not_validated(machine)
+    return [] if timed is None or doubt is None else [doubt]

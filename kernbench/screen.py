@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from kernbench.provenance import setting_text
+from kernbench.readable import bytes_text, scaled_text, time_text
 from kernbench.specs.correctness import WORST_ROW_FACTOR
 
 if TYPE_CHECKING:
     from kernbench.accuracy import Row
     from kernbench.bench import AnyBench, Case
+    from kernbench.ledger import Ledger
     from kernbench.machine import Machine
     from kernbench.run import CorrectnessResult, RunResult, Wall
     from kernbench.simulate.explain import Explanation
@@ -40,10 +43,16 @@ def print_result(result: RunResult) -> None:
         _print_lines(console, "critical path by source line (simulated)", result.critical_path.time_by_line, "{:.1%}")
         _print_lines(console, "critical path by place (simulated)", result.critical_path.time_by_place, "{:.1%}", 3)
     for engine, shares in (result.engine_time or {}).items():
-        console.print(f"[dim]{engine:>7} engines:[/] {_shares(shares)}")
+        console.print(f"[dim]{engine:>7} engines:[/] {shares_text(shares)}")
     _print_lines(console, "scratch peak by source line (recorded)", result.scratch_by_line, "{:,} B")
     for warning in result.warnings:
         console.print(f"[yellow]warning:[/] {escape(warning)}")
+    console.print(f"[dim]ledger:[/] {escape(ledger_text(result.ledger, result.warnings))}")
+
+
+def ledger_text(ledger: Ledger, said: Collection[str] = ()) -> str:
+    """Write a ledger as one line, without sentences that were ``said`` before it."""
+    return "; ".join([ledger.summary, *(s for s in ledger.outside_validation if s not in said)])
 
 
 _LINES = 5
@@ -69,19 +78,19 @@ def print_explanation(bench: str, explanation: Explanation) -> None:
     timeline = explanation.timeline
     span = timeline.makespan_ps
     machine = timeline.program.machine.name
-    console.print(f"[bold]{escape(bench)}[/] on [bold]{escape(machine)}[/]: {_time(span)} (simulated)")
+    console.print(f"[bold]{escape(bench)}[/] on [bold]{escape(machine)}[/]: {time_text(span)} (simulated)")
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("made free, one at a time", "makespan", "saved", ""):
         table.add_column(heading, justify="left" if heading != "saved" else "right")
     for what in explanation.what_ifs:
         share = what.saved_ps / span
-        table.add_row(what.free, _time(what.makespan_ps), f"{share:.1%}", "█" * round(40 * max(share, 0)))
+        table.add_row(what.free, time_text(what.makespan_ps), f"{share:.1%}", "█" * round(40 * max(share, 0)))
     console.print(table)
     bounds = Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("lower bound", "time", "of the run", "where"):
         bounds.add_column(heading)
     for bound in explanation.bounds:
-        bounds.add_row(bound.name, _time(bound.ps), f"{bound.ps / span:.1%}", escape(bound.where))
+        bounds.add_row(bound.name, time_text(bound.ps), f"{bound.ps / span:.1%}", escape(bound.where))
     console.print(bounds)
 
 
@@ -92,21 +101,21 @@ def _rows(result: RunResult) -> list[tuple[str, str, str]]:
     who, where = ("workgroups", "live tiles of a workgroup") if of_grid else ("PEs", "in a PE")
     rows = [
         (who, f"{result.pes:,} in {result.classes} classes, {result.commands:,} commands", "recorded"),
-        ("scratch peak", f"{_bytes(result.scratch_peak_bytes)} {where}", "recorded"),
+        ("scratch peak", f"{bytes_text(result.scratch_peak_bytes)} {where}", "recorded"),
     ]
     for part in result.launches or ():
         grid = " x ".join(f"{n:,}" for n in part.grid)
-        took = f"{_time(part.makespan_ps)} behind {_time(part.overhead_ps)} of launch"
+        took = f"{time_text(part.makespan_ps)} behind {time_text(part.overhead_ps)} of launch"
         rows.append((part.kernel, f"grid {grid}, {part.workgroups_per_pe} a PE: {took}", evidence.time))
     if result.makespan_ps is not None and result.engines is not None:
         busy = ", ".join(f"{name} {share:.1%}" for name, share in result.engines.items())
         rows += [
-            ("makespan", f"{_time(result.makespan_ps)} ({result.cycles:,} cycles)", evidence.time),
+            ("makespan", f"{time_text(result.makespan_ps)} ({result.cycles:,} cycles)", evidence.time),
             ("busy", busy, evidence.time),
-            ("time goes to", _shares(result.time_by_cause or {}), evidence.time),
-            ("memory traffic", _bytes(result.hbm_bytes or 0), evidence.time),
-            ("link traffic", _bytes(result.link_bytes or 0), evidence.time),
-            ("matrix arithmetic", _scaled(result.flops or 0, "flop"), evidence.time),
+            ("time goes to", shares_text(result.time_by_cause or {}), evidence.time),
+            ("memory traffic", bytes_text(result.hbm_bytes or 0), evidence.time),
+            ("link traffic", bytes_text(result.link_bytes or 0), evidence.time),
+            ("matrix arithmetic", scaled_text(result.flops or 0, "flop"), evidence.time),
         ]
     if result.correctness is not None:
         word = "[bold green]PASS[/]" if result.correctness.passed else "[bold red]FAIL[/]"
@@ -117,7 +126,7 @@ def _rows(result: RunResult) -> list[tuple[str, str, str]]:
     return rows
 
 
-def _shares(shares: Mapping[str, float], least: float = 0.005) -> str:
+def shares_text(shares: Mapping[str, float], least: float = 0.005) -> str:
     """Write shares in percent, leaving out those too small to show."""
     return ", ".join(f"{name.replace('_', ' ')} {share:.1%}" for name, share in shares.items() if share >= least)
 
@@ -143,28 +152,7 @@ def _spec(spec: Mapping[str, Any]) -> str:
 
 
 def _setting(value: Any) -> str:
-    return (",".join(map(str, value)) or "none") if isinstance(value, (list, tuple)) else escape(str(value))
-
-
-def _time(ps: int) -> str:
-    for unit, size in (("s", 10**12), ("ms", 10**9), ("µs", 10**6), ("ns", 10**3)):
-        if ps >= size:
-            return f"{ps / size:,.3f} {unit}"
-    return f"{ps} ps"
-
-
-def _bytes(n: int) -> str:
-    for unit, size in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if n >= size:
-            return f"{n / size:,.2f} {unit}"
-    return f"{n} B"
-
-
-def _scaled(n: int, unit: str) -> str:
-    for prefix, size in (("P", 10**15), ("T", 10**12), ("G", 10**9), ("M", 10**6), ("k", 10**3)):
-        if n >= size:
-            return f"{n / size:,.2f} {prefix}{unit}"
-    return f"{n} {unit}"
+    return escape(setting_text(value) if isinstance(value, (list, tuple)) else str(value))
 
 
 def print_names(title: str, names: Mapping[str, str]) -> None:

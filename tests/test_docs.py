@@ -27,9 +27,17 @@ def commands(path):
     return [shlex.split(line, comments=True) for line in bare if line.startswith("kernbench ")]
 
 
+def files(path):
+    """Return the files that a document shows, by name: blocks with ``file=NAME`` after the language."""
+    found = FENCE.findall(path.read_text(encoding="utf-8"))
+    return {word[5:]: text for _, options, text in found for word in options.split() if word.startswith("file=")}
+
+
 @pytest.mark.parametrize("path", [p for p in DOCUMENTS if commands(p)], ids=lambda p: p.name)
 def test_command_lines_run(path, tmp_path):
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    for name, text in files(path).items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
     for command in commands(path):
         done = subprocess.run(
             [sys.executable, "-m", "kernbench.cli", *command[1:]],

@@ -10,6 +10,7 @@ import pytest
 import kernbench as kb
 from kernbench.bench import find_bench
 from kernbench.errors import InputError
+from kernbench.ledger import Ledger
 from kernbench.run import CorrectnessResult, PathResult, RunResult, Wall, run_bench
 from kernbench.specs.attention import DecodeSpec
 
@@ -89,6 +90,7 @@ def test_the_document_describes_every_field_and_no_other():
     fields |= {f"correctness.{name}" for name in CorrectnessResult.model_fields}
     fields |= {f"wall.{name}" for name in Wall.model_fields}
     fields |= {f"critical_path.{name}" for name in PathResult.model_fields}
+    fields |= {f"ledger.{name}" for name in Ledger.model_fields}
     fields |= {"evidence.values", "evidence.time", "evidence.wall"}
     assert described == fields
 

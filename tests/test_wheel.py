@@ -46,6 +46,8 @@ def test_the_wheel_holds_benches_topologies_data_and_licence(built):
         "kernbench/_topologies/row4_pe8.yaml",
         "kernbench/data/smollm2_layer2_1024.npz",
         "kernbench/data/README.md",
+        "kernbench/report/page/templates/run.html.j2",
+        "kernbench/report/page/templates/style.css",
     ):
         assert name in names
     assert any(name.endswith("LICENSE") for name in names)
@@ -70,4 +72,6 @@ def test_the_installed_command_works_in_an_empty_directory(installed, tmp_path):
     assert record["inputs"] == "captured"
     assert record["makespan_ps"] > 0
     run("kernbench", "show", "pe1", "--png", "m.png", env=installed, cwd=tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.png", "r.json"]
+    run("kernbench", "report", "r.json", "--out", "page", env=installed, cwd=tmp_path)
+    assert "def gqa_decode(" in (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.png", "page", "r.json"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,18 @@ def topology_names() -> dict[str, Path]:
                 if path.suffix in _SUFFIXES and path.is_file():
                     found.setdefault(path.stem, path)
     return found
+
+
+@lru_cache(maxsize=16)
+def shipped_machine(name: str) -> Machine:
+    """Return the machine of this name that comes with kernbench, whatever the working directory has; read once.
+
+    Raises
+    ------
+    TopologyError
+        If none does.
+    """
+    return load_machine(_shipped() / f"{name}.yaml")
 
 
 def find_machine_file(source: str) -> Path:

@@ -187,6 +187,15 @@ class Machine:
         return (self.shape, *levels, self.memory_scope)
 
     @property
+    def recording_limits(self) -> tuple[int, int, int]:
+        """Figures that recording is held to, beside the signature: scratch, memory capacity, messages in a channel.
+
+        They decide whether a kernel can be recorded, and never what is recorded.
+        """
+        channel = self.spec.pe.channel
+        return self.spec.pe.scratch, self.memory.capacity, channel.depth if channel else 0
+
+    @property
     def scratch_capacity(self) -> int:
         """Bytes that the tiles of one program may take while it is recorded."""
         return self.spec.pe.scratch

@@ -139,9 +139,29 @@ class Network:
         return Place(*divmod(node, self.cubes_per_sip), pe)
 
 
-@lru_cache(maxsize=8)
 def network_of(machine: Machine) -> Network:
-    """Build the network of a machine; built once for equal machines."""
+    """Build the network of a machine; built once for machines whose links are equal, whatever else differs."""
+    return _network_of(_Wiring(machine))
+
+
+class _Wiring:
+    """What of a machine its network depends on; the rest may differ between two that are equal."""
+
+    def __init__(self, machine: Machine) -> None:
+        spec = machine.spec
+        self.machine = machine
+        self._key = (spec.system.sips, spec.sip.cubes, spec.cube.pes, spec.links, machine.memory_scope)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Wiring) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+
+@lru_cache(maxsize=8)
+def _network_of(wiring: _Wiring) -> Network:
+    machine = wiring.machine
     sips, cubes, pes = machine.grids
     ends = _link_ends(machine)
     counts = [len(pairs) for pairs in ends]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 from matplotlib.figure import Figure
 
 from kernbench.errors import InputError
 from kernbench.report.plots import style
+from kernbench.report.shares import parts_of
 from kernbench.run import RunResult
 
 _LEAST_LABELLED = 0.065
@@ -74,12 +74,8 @@ def _parts(makespan_ps: int, shares: dict[str, float]) -> tuple[tuple[str, int],
     """Turn shares into whole ps that add up to the makespan; what rounding leaves goes to the largest rests."""
     for cause in shares:
         style.look_of(cause)
-    exact = {cause: Fraction(shares[cause]) * makespan_ps for cause in style.CAUSES if cause in shares}
-    whole = {cause: int(ps) for cause, ps in exact.items()}
-    left = makespan_ps - sum(whole.values())
-    for cause in sorted(exact, key=lambda c: whole[c] - exact[c])[:left]:
-        whole[cause] += 1
-    return tuple((cause, ps) for cause, ps in whole.items() if ps)
+    parts = parts_of(shares, makespan_ps)
+    return tuple((cause, parts[cause]) for cause in style.CAUSES if parts.get(cause))
 
 
 @style.settings()

@@ -1,0 +1,65 @@
+"""The winner of a sweep, and why it takes what it takes: its lower bounds beside what it achieved."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kernbench.bench import apply_settings, find_bench
+from kernbench.errors import InputError
+from kernbench.machine import load_machine
+from kernbench.run import RunResult, run_bench
+
+if TYPE_CHECKING:
+    from kernbench.simulate.explain import Bound
+
+
+@dataclass(frozen=True)
+class Why:
+    """A run and what it is held up by."""
+
+    result: RunResult
+    bounds: tuple[Bound, ...]
+    """Times that no schedule of the same commands on this machine can beat, largest first; none of a grid bench."""
+
+
+def run_point(row: dict[str, Any]) -> Why:
+    """Run a stored point again, for time, with all that a sweep does not keep.
+
+    Parameters
+    ----------
+    row
+        As :meth:`kernbench.explore.store.Store.rows` yields it.
+
+    Raises
+    ------
+    InputError
+        If it failed, or takes another time now: its machine's file, its kernel or kernbench has changed since.
+    """
+    from kernbench.simulate.explain import lower_bounds
+
+    if row["status"] != "done":
+        raise InputError(f"the point failed: {row['error']}")
+    machine = load_machine(row["topology"], json.loads(row["overrides"]))
+    if machine.sha256 != row["machine_sha256"]:
+        raise InputError(f"{row['topology']} has changed since the sweep was run: run the sweep again")
+    from kernbench.on_grid import form_for
+
+    bench = find_bench(row["bench"])
+    spec, implementation = apply_settings(form_for(bench, machine)[0], json.loads(row["settings"]))
+    bounds: list[Bound] = []
+    look = None if machine.holds_workgroups else lambda timeline: bounds.extend(lower_bounds(timeline))
+    result = run_bench(bench, machine, spec, implementation=implementation, mode="time", look=look)
+    if result.makespan_ps != row["makespan_ps"]:
+        raise InputError(
+            f"the point now takes {result.makespan_ps:,} ps, not {row['makespan_ps']:,}: the kernel or kernbench has "
+            "changed since the sweep was run: run the sweep again"
+        )
+    return Why(result, tuple(sorted(bounds, key=lambda bound: -bound.ps)))
+
+
+def best_row(rows: list[dict[str, Any]], objectives: tuple[str, ...]) -> dict[str, Any] | None:
+    """Return the feasible point with the least objectives, the first one deciding; of equals the first in the space."""
+    feasible = [row for row in rows if row["feasible"]]
+    return min(feasible, key=lambda row: (*(row[name] for name in objectives), row["position"]), default=None)

@@ -1,0 +1,136 @@
+"""Where a result comes from: fingerprints of the code behind it, and the command that makes it again."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import shlex
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from kernbench.errors import InputError
+
+if TYPE_CHECKING:
+    from kernbench.bench import AnyBench
+    from kernbench.machine import Machine
+    from kernbench.specs.attention import BenchSpec
+    from kernbench.specs.implementation import Implementation
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def kernel_sha256(bench: AnyBench) -> str:
+    """Return the fingerprint of the file that a bench's kernels stand in; empty if they were typed, not read."""
+    path = kernel_file(bench)
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path else ""
+
+
+def kernel_file(bench: AnyBench) -> Path | None:
+    """Return the file that a bench's kernels stand in; None if they were typed, not read."""
+    function: Any = bench.kernel if hasattr(bench, "kernel") else bench.launches
+    while hasattr(function, "func"):  # of a functools.partial; that of a mesh bench as a grid holds the bench
+        function = next((a.kernel for a in function.args if hasattr(a, "kernel")), function.func)
+    try:
+        path = Path(inspect.getsourcefile(function) or "")
+    except TypeError:
+        return None
+    return path if path.is_file() else None
+
+
+@lru_cache(maxsize=1)
+def code_sha256() -> str:
+    """Return the fingerprint of kernbench's own code: another after any change of it, whatever the version says."""
+    digest = hashlib.sha256()
+    for path in sorted(_PACKAGE.rglob("*.py")):
+        digest.update(path.relative_to(_PACKAGE).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def parse_overrides(overrides: Mapping[str, str]) -> dict[str, Any]:
+    """Read the values of ``--override key=value`` as a machine file holds them.
+
+    Raises
+    ------
+    InputError
+        If a value is no YAML.
+
+    >>> parse_overrides({"pe.load.queues": "4", "cube.memory.bandwidth": "0.8 TB/s"})
+    {'pe.load.queues': 4, 'cube.memory.bandwidth': '0.8 TB/s'}
+    """
+    parsed = {}
+    for key, text in overrides.items():
+        try:
+            parsed[key] = yaml.safe_load(text)
+        except yaml.YAMLError:
+            raise InputError(
+                f"--override {key}: cannot read {text!r}; write a value as a machine file holds it"
+            ) from None
+    return parsed
+
+
+def setting_text(value: Any) -> str:
+    """Write the value of a spec field as ``--set`` takes it.
+
+    >>> setting_text(("cube", "pe")), setting_text(()), setting_text(True), setting_text(None)
+    ('cube,pe', 'none', 'true', 'none')
+    """
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(str, value)) or "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "none" if value is None else str(value)
+
+
+def repeat_command(
+    bench: AnyBench,
+    machine: Machine,
+    spec: BenchSpec | None = None,
+    implementation: Implementation | None = None,
+    **options: Any,
+) -> str:
+    """Return the command line that makes a result again.
+
+    Parameters
+    ----------
+    options
+        Of ``kernbench run``, by name; those that are None are left out.
+    """
+    words = ["kernbench", "run", bench.name, "--topology", machine_argument(machine)]
+    for key, value in overrides_of(machine).items():
+        words += ["--override", f"{key}={_yaml_text(value)}"]
+    for chosen in (spec, implementation):
+        fields = chosen.model_dump(exclude_unset=True) if chosen is not None else {}
+        for name, value in sorted(fields.items()):
+            words += ["--set", f"{name}={setting_text(value)}"]
+    for name, value in options.items():
+        if value is not None:
+            words += [f"--{name}", str(value)]
+    return shlex.join(words)
+
+
+def machine_argument(machine: Machine) -> str:
+    """Return how ``--topology`` names a machine: the file, or the name of one that is found by name."""
+    source = machine.source
+    return source if "/" in source else source.removesuffix(".yaml").removesuffix(".yml")
+
+
+def overrides_of(machine: Machine) -> dict[str, Any]:
+    """Return the values that were changed after a machine's file was read, by key path."""
+    return {path: _at(machine.document, path.split(".")) for path in machine.overridden}
+
+
+def _at(holder: Any, keys: list[str]) -> Any:
+    for key in keys:
+        holder = holder[int(key)] if isinstance(holder, list) else (holder or {}).get(key)
+    return holder
+
+
+def _yaml_text(value: Any) -> str:
+    if isinstance(value, str) and yaml.safe_load(value) == value:
+        return value
+    text = yaml.safe_dump(value, default_flow_style=True, width=10**6, sort_keys=False)
+    return text.removesuffix("...\n").strip()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -114,10 +114,14 @@ def write_parquet(frame: pd.DataFrame, path: Path) -> None:
     plain.to_parquet(path, index=False)
 
 
-def varied(frame: pd.DataFrame, results: Iterable[str] = WHOLE) -> list[str]:
-    """Return the columns of settings that differ between rows: what a sweep varied."""
-    not_settings = {"key", "position", "status", "feasible", "error", "cost", "version", "bench", *results} - {"pes"}
-    settings = [name for name in frame.columns if name not in not_settings]
-    # Splits are one choice: the sharding says it in one column.
-    settings = [name for name in settings if not name.startswith("split_") and name != "pes"]
-    return [name for name in settings if frame[name].dropna().astype(str).nunique() > 1]
+_NOT_SETTINGS = {"key", "bench", "position", "sweep", *_LAST}
+
+
+def varied(frame: pd.DataFrame) -> list[str]:
+    """Return the columns of settings, in their order, in which rows differ; empty cells aside.
+
+    The fields ``split_...`` of a spec are left to ``sharding``, which says them in one word where it is there.
+    """
+    skipped = {name for name in frame.columns if str(name).startswith("split_")} if "sharding" in frame else set()
+    names = [str(name) for name in frame.columns if name not in _NOT_SETTINGS and name not in skipped]
+    return [name for name in names if frame[name].dropna().astype(str).nunique() > 1]

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kernbench.errors import InputError
+from kernbench.explore.frame import varied
 from kernbench.report.page.pictures import Picture, picture
 from kernbench.report.plots.latency import MOST_LINES, latency_data, latency_figure
 from kernbench.report.plots.pareto import pareto_data, pareto_figure
 from kernbench.report.plots.scaling import ScalingData, scaling_data, scaling_figure
-from kernbench.report.plots.table import column_title, settings_of
+from kernbench.report.plots.table import column_title
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -45,7 +46,7 @@ def _pareto(points: DataFrame, objectives: Sequence[str]) -> Picture | None:
 
 def _latency(points: DataFrame) -> Picture | None:
     """Draw the time over the setting of numbers that has the most values, a line for each value of another one."""
-    settings = [name for name in settings_of(points) if name != "pes"]
+    settings = varied(points)
     numbers = [name for name in settings if _is_positive(points, name)]
     if not numbers or points["makespan_ps"].min() <= 0:
         return None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 
 from kernbench.errors import InputError
+from kernbench.explore.frame import varied
 from kernbench.report.plots import style
 from kernbench.report.plots.table import (
     check_columns,
@@ -16,7 +17,6 @@ from kernbench.report.plots.table import (
     column_title,
     format_axis,
     groups_of,
-    settings_of,
     titled,
     usable,
 )
@@ -83,7 +83,7 @@ def latency_data(
         at = sorted(set(mine[x].tolist()))
         together = [mine[mine[x] == value] for value in at]
         for shared in together:
-            differing.update(settings_of(shared))
+            differing.update(varied(shared))
         found.append(
             LatencyLine(
                 label, tuple(at), tuple(float(shared[y].min()) for shared in together), tuple(map(len, together))

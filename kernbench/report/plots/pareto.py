@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from kernbench.explore.frame import varied
 from kernbench.report.plots import style
 from kernbench.report.plots.table import (
     check_columns,
     column_title,
     format_axis,
     label_of,
-    settings_of,
     text_of,
     titled,
     usable,
@@ -85,7 +85,7 @@ def pareto_data(
     points = usable(frame, objectives)
     xs, ys = points[x].tolist(), points[y].tolist()
     front = _front(xs, ys)
-    names = settings_of(points) if settings is None else list(settings)
+    names = varied(points) if settings is None else list(settings)
     told = [tuple(zip(names, map(text_of, row), strict=True)) for row in zip(*(points[n] for n in names), strict=True)]
     told = told or [()] * len(xs)
     found = tuple(ParetoPoint(*each) for each in zip(xs, ys, front, told, strict=True))

@@ -20,12 +20,6 @@ from kernbench.report.plots import style
 if TYPE_CHECKING:
     import pandas as pd
 
-OUTCOMES = (
-    "key", "status", "error", "feasible", "makespan_ps", "scratch_peak_bytes", "hbm_bytes", "link_bytes",
-    "flops", "cost",
-)  # fmt: skip
-"""Columns that name a point, or say what came out of it; all others are its settings, machine and PEs included."""
-
 
 def check_columns(frame: pd.DataFrame, names: Iterable[str]) -> None:
     """Check that a table has these columns. Raises InputError with the nearest name."""
@@ -73,11 +67,6 @@ def _number(name: str, value: Any) -> float:
                 continue
         raise InputError(f"column {name!r} holds {value!r}, which is no number and no quantity: choose another column")
     return float(value)
-
-
-def settings_of(frame: pd.DataFrame) -> list[str]:
-    """Return the columns of the settings, in their order, in which points differ."""
-    return [str(c) for c in frame.columns if c not in OUTCOMES and len(set(map(str, frame[c]))) > 1]
 
 
 def text_of(value: Any) -> str:

@@ -3,8 +3,8 @@
     python docs/build.py             # write docs/tutorial.md and docs/pictures/tutorial-*.png anew
     python docs/build.py --check     # change nothing; exit code 1 if the tutorial says anything else than its commands
 
-A ``console`` block is run line by line in an empty folder; files of ``yaml file=NAME`` blocks lie there. A ``text`` block
-that follows directly holds what the commands print. Times are deterministic, so that this is the same on every machine.
+A ``console`` block is run line by line in an empty folder; files of ``yaml file=NAME`` blocks lie there. A ``text``
+block that follows directly holds what the commands print. Times are deterministic, so that this is the same everywhere.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from make_pictures import shrink
 
 DOCS = Path(__file__).resolve().parent
 TUTORIAL = DOCS / "tutorial.md"
@@ -69,7 +71,8 @@ def main() -> None:
         TUTORIAL.write_text(built, encoding="utf-8")
         (DOCS / "pictures").mkdir(exist_ok=True)
         for path in (folder / "pictures").glob("tutorial-*"):
-            shutil.copyfile(path, DOCS / "pictures" / path.name)
+            shrink(path)
+            shutil.move(path, DOCS / "pictures" / path.name)
 
 
 if __name__ == "__main__":

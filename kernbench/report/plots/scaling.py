@@ -149,6 +149,7 @@ def _draw_ideal(left: Axes, right: Axes, data: ScalingData, counts: Sequence[int
         for i, line in enumerate(data.lines):
             left.plot(line.pes, [line.makespan_ps[0]] * len(line.pes), label="ideal" if i == 0 else None, **look)
         format_axis(left, "y", "makespan_ps", times, log=True)
+        left.set_ylim(min(times) / 2, max(times) * 2)  # a few per cent must not fill the picture
     right.axhline(1, **look)
     right.set_ylim(0, max(1.08, *(e * 1.05 for line in data.lines for e in line.efficiency)))
     right.yaxis.set_major_formatter(lambda share, _: style.percent(share))

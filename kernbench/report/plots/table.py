@@ -116,14 +116,14 @@ def titled(text: str) -> str:
 
 
 def write_value(name: str, value: float, digits: int = 4) -> str:
-    """Write a value of a column with its unit; whole numbers below a million in full."""
+    """Write a value of a column with its unit; whole numbers below a hundred million in full."""
     if name == "makespan_ps":
         return style.time_text(value, digits)
     if name.endswith("_bytes"):
         return style.short(value, "B", digits)
     if name == "flops":
         return style.short(value, "flop", digits)
-    if abs(value) >= 1e6:
+    if abs(value) >= 1e8:
         return style.short(value, "", digits)
     return f"{value:,.0f}" if value == int(value) else f"{value:,.{digits}g}"
 

@@ -32,16 +32,22 @@ def compare(
 @reports_errors
 def report(
     target: Annotated[
-        str, typer.Argument(metavar="RUN_OR_SWEEP", help="File from `kernbench run --json`, or the name of a sweep.")
+        str,
+        typer.Argument(
+            metavar="RUN_OR_SWEEP", help="File from `kernbench run --json`, or a sweep: its name or its file."
+        ),
     ],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the page, index.html; it is made if need be.")],
     store: Annotated[Path, typer.Option(help="File of the results of sweeps.")] = Path("kernbench.sqlite"),
 ) -> int:
     """Write a run or a sweep as one HTML page that needs nothing else: figures, pictures, source lines, the command."""
     from kernbench.report.page.render import write_page
+    from kernbench.report.plot_command import sweep_name
 
-    is_file = Path(target).exists() or Path(target).suffix == ".json" or "/" in target
-    page = _page_of_run(Path(target)) if is_file else _page_of_sweep(target, store)
+    path = Path(target)
+    is_sweep_file = path.suffix in (".yaml", ".yml")
+    is_run = not is_sweep_file and (path.exists() or path.suffix == ".json" or "/" in target)
+    page = _page_of_run(path) if is_run else _page_of_sweep(sweep_name(target), store)
     typer.echo(f"wrote {write_page(page, out)}")
     return GOOD
 

@@ -94,19 +94,14 @@ def _given(title: str) -> tuple[str, ...]:
 
 
 def _roofline(results: list[RunResult], labels: list[str] | None, title: str, engines: bool, measured: bool) -> Figure:
-    from kernbench.bench import GridBench, find_bench
     from kernbench.report.again import machine_of
-    from kernbench.report.plots.measured import measured_on
+    from kernbench.report.plots.measured import measured_for
     from kernbench.report.plots.roofline import roofline_data, roofline_figure
 
     machine = machine_of(results[0])
-    points = []
-    if measured:
-        benches = [find_bench(result.bench) for result in results]
-        families = {bench.family for bench in benches if isinstance(bench, GridBench) and bench.family}
-        points = [point for family in sorted(families) for point in measured_on(machine, family)]
-        if not points:
-            raise InputError(f"--measured: no real run of {results[0].bench} on {machine.name} is known")
+    points = measured_for(results, machine) if measured else []
+    if measured and not points:
+        raise InputError(f"--measured: no real run of {results[0].bench} on {machine.name} is known")
     return roofline_figure(roofline_data(results, machine, labels=labels, engines=engines, measured=points), title)
 
 

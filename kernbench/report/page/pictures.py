@@ -15,6 +15,7 @@ from kernbench.report.plots import style
 from kernbench.report.plots.causes import causes_data, causes_figure
 from kernbench.report.plots.gantt import MOST_LANES, gantt_data, gantt_figure
 from kernbench.report.plots.heat import heat_data, heat_figure
+from kernbench.report.plots.measured import measured_for
 from kernbench.report.plots.roofline import roofline_data, roofline_figure
 from kernbench.run import RunResult
 from kernbench.simulate.timeline import Timeline
@@ -57,8 +58,12 @@ def run_pictures(result: RunResult, machine: Machine, again: Again | None) -> di
 
 
 def _roofline(result: RunResult, machine: Machine) -> Picture:
+    measured = measured_for([result], machine)
     caption = "Simulated; roofs and slopes are those of the machine's file."
-    return picture("roofline-plot", roofline_figure(roofline_data([result], machine)), "Roofline", caption)
+    if measured:
+        caption += " Beside it the real runs of the same kernel family on this GPU that come with kernbench."
+    figure = roofline_figure(roofline_data([result], machine, measured=measured))
+    return picture("roofline-plot", figure, "Roofline", caption)
 
 
 def _busiest_pe(time_by_place: Mapping[str, float], machine: Machine) -> int:

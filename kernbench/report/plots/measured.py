@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from kernbench.errors import InputError
 from kernbench.machine import Machine
 from kernbench.report.plots.roofline import Point, measured_points
 
+if TYPE_CHECKING:
+    from kernbench.run import RunResult
+
 _TIMES = ("cold", "published")
 """Times that a launch is drawn by, the first that there is: caches flushed, or as someone published it."""
+
+
+def measured_for(results: Sequence[RunResult], machine: Machine) -> list[Point]:
+    """Return the shipped real runs of the kernel families that some results are of, on the GPU of their machine."""
+    from kernbench.bench import GridBench, find_bench
+
+    benches = [find_bench(result.bench) for result in results]
+    families = {bench.family for bench in benches if isinstance(bench, GridBench) and bench.family}
+    return [point for family in sorted(families) for point in measured_on(machine, family)]
 
 
 def measured_on(machine: Machine, family: str | None = None) -> list[Point]:

@@ -5,12 +5,13 @@ What is here runs in worker processes, local or of a cluster, and takes and retu
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from kernbench.bench import AnyBench, Bench, apply_settings, find_bench
@@ -44,6 +45,11 @@ class Context:
         """Return the context of a sweep in this process."""
         documents = [[dict(machine.document), machine.source] for machine in machines]
         return cls(bench.name, kernel_sha256(bench), code_sha256(), json.dumps(documents))
+
+    @property
+    def sha256(self) -> str:
+        """Fingerprint of the kernel, kernbench's code and the machines: what results depend on beside settings."""
+        return hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -77,6 +77,7 @@ class Runner:
         self._context = Context.of(sweep.bench, sweep.machines)
         self._version = version_text(self._context.code_sha256)
         self._chunk = 4
+        store.begin(sweep.file.name, sweep.file.model_dump_json(exclude_defaults=True), self._context.sha256)
 
     def run(self, points: Iterable[Point]) -> Iterator[Found]:
         """Yield the result of each point, in whatever order they come; all that is yielded is in the store."""
@@ -196,8 +197,12 @@ class Runner:
         tally.infeasible += found.outcome.status == DONE and not found.feasible
         if found.feasible and (tally.best is None or self._rank(found) < self._rank(tally.best)):
             tally.best = found
-        self._progress(tally)
+        self.show()
         return found
+
+    def show(self) -> None:
+        """Show how far the sweep is."""
+        self._progress(self.tally)
 
     def _rank(self, found: Found) -> tuple[float, ...]:
         return (*found.objectives(self.sweep.objectives), found.point.position)

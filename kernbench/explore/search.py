@@ -41,6 +41,7 @@ def run_sweep(runner: Runner) -> Tally:
         if search.method == "random":
             tally.total = min(sweep.size, search.points or sweep.size)
             points = _random_points(sweep, tally.total, search.seed)
+        runner.show()
         for _ in runner.run(_allowed(points, runner)):
             pass
     if not tally.seen:
@@ -79,6 +80,7 @@ def _run_guided(runner: Runner) -> None:
     search, sweep, tally = runner.sweep.file.search, runner.sweep, runner.tally
     wanted = min(search.points or sweep.size, sweep.size)
     tally.total = wanted
+    runner.show()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     sampler = optuna.samplers.TPESampler(seed=search.seed, n_startup_trials=min(max(wanted // 4, 8), 64))
     study = optuna.create_study(directions=["minimize"] * len(sweep.objectives), sampler=sampler)

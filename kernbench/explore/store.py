@@ -21,7 +21,7 @@ from kernbench.explore.evaluate import Outcome
 
 DEFAULT_STORE = Path("kernbench.sqlite")
 _APPLICATION = 0x6B626E63  # "kbnc"
-_SCHEMA = 1
+_SCHEMA = 2
 _PATIENCE_S = 60
 """How long a writer waits for another one's transaction."""
 _TABLES = """
@@ -32,7 +32,7 @@ CREATE TABLE points (
     status TEXT NOT NULL, error TEXT, spec TEXT NOT NULL, pes INTEGER, commands INTEGER, makespan_ps INTEGER,
     scratch_peak_bytes INTEGER, hbm_bytes INTEGER, link_bytes INTEGER, flops INTEGER
 ) WITHOUT ROWID;
-CREATE TABLE sweeps (name TEXT PRIMARY KEY, definition TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE sweeps (name TEXT PRIMARY KEY, definition TEXT NOT NULL, basis TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE members (
     sweep TEXT NOT NULL, position INTEGER NOT NULL, key TEXT NOT NULL, feasible INTEGER, cost REAL,
     PRIMARY KEY (sweep, position)
@@ -149,13 +149,24 @@ class Store:
             raise
 
     # ---------------------------------------------------------------- writing
-    def begin(self, sweep: str, definition: str) -> None:
-        """Note the definition of a sweep; where it has changed, its points are counted anew (results are kept)."""
+    def begin(self, sweep: str, definition: str, basis: str) -> None:
+        """Note what a sweep is; where that has changed, its points are counted anew (results are kept).
+
+        Parameters
+        ----------
+        sweep
+            Its name.
+        definition
+            Its file, as JSON.
+        basis
+            What its results depend on beside its file: points timed on one basis are not counted beside those of
+            another.
+        """
         with self._clear_errors(), self._transaction():
-            old = self._connection.execute("SELECT definition FROM sweeps WHERE name = ?", [sweep]).fetchone()
-            if old is None or old[0] != definition:
+            query = "SELECT definition, basis FROM sweeps WHERE name = ?"
+            if self._connection.execute(query, [sweep]).fetchone() != (definition, basis):
                 self._connection.execute("DELETE FROM members WHERE sweep = ?", [sweep])
-                self._connection.execute("INSERT OR REPLACE INTO sweeps VALUES (?, ?)", [sweep, definition])
+                self._connection.execute("INSERT OR REPLACE INTO sweeps VALUES (?, ?, ?)", [sweep, definition, basis])
 
     def add(self, sweep: str, points: Iterable[tuple[Origin, Outcome]], members: Iterable[Member]) -> None:
         """Add results and their places in a sweep, all or none; a result that is there already stays as it is."""

@@ -47,7 +47,6 @@ def run_here(text, path: Path, name="small", slots=2, progress=None):
     """Run a sweep in this process; return its tally and how many points were timed."""
     sweep, executor = read_sweep(text, name), HereExecutor()
     with Store(path, create=True) as store:
-        store.begin(name, sweep.file.model_dump_json(exclude_defaults=True))
         tally = run_sweep(Runner(sweep, store, Workers(executor, slots), progress))
     return tally, executor.points
 

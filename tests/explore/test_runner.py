@@ -2,6 +2,7 @@
 
 import json
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +17,8 @@ from kernbench.explore.store import Store
 from kernbench.explore.why import best_row, run_point
 from kernbench.run import run_bench
 from tests.explore.helpers import SMALL, read_sweep, rows_of, run_here
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_every_point_is_timed_as_a_run_of_its_own_is(tmp_path):
@@ -242,5 +245,32 @@ def test_the_frame_has_one_row_a_point_and_knows_what_was_varied(tmp_path):
 def test_results_come_as_they_are_found(tmp_path):
     seen = []
     run_here(SMALL, tmp_path / "s.sqlite", progress=lambda tally: seen.append((tally.seen, tally.best is not None)))
-    assert [n for n, _ in seen] == list(range(1, 13))
-    assert all(best for _, best in islice(seen, 1, None))
+    assert [n for n, _ in seen] == list(range(13))  # 0: how many there are is known from the start
+    assert all(best for _, best in islice(seen, 2, None))
+
+
+@pytest.mark.parametrize("change", ["machine", "kernel"])
+def test_a_guided_search_on_a_changed_machine_or_kernel_leaves_no_old_points_among_the_new(
+    tmp_path, monkeypatch, change
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "benches").mkdir()
+    kernel = (ROOT / "benches" / "gqa_decode_long.py").read_text().replace('"gqa_decode_long"', '"mine"')
+    machine = (ROOT / "topologies" / "cube1_pe8.yaml").read_text()
+    sweep = GUIDED.replace("guided: 60", "guided: 24").replace("gqa_decode_long", "mine")
+    sweep = sweep.replace("cube1_pe8", "./mine.yaml")
+    (tmp_path / "benches" / "mine.py").write_text(kernel)
+    (tmp_path / "mine.yaml").write_text(machine)
+    run_here(sweep, tmp_path / "s.sqlite", "guided")
+    if change == "machine":
+        assert "clock: 1 GHz" in machine
+        (tmp_path / "mine.yaml").write_text(machine.replace("clock: 1 GHz", "clock: 0.25 GHz"))
+    else:
+        (tmp_path / "benches" / "mine.py").write_text(kernel + "\n# changed\n")
+    tally, timed = run_here(sweep, tmp_path / "s.sqlite", "guided")
+    assert timed == 24
+    rows = rows_of(tmp_path / "s.sqlite", "guided")
+    assert len(rows) == 24
+    best = best_row(rows, ("makespan_ps",))
+    assert best["makespan_ps"] == tally.best.outcome.makespan_ps
+    assert run_point(best).result.makespan_ps == best["makespan_ps"]

@@ -22,7 +22,7 @@ def results(first, count):
 
 def test_what_is_stored_is_read_back(tmp_path):
     with Store(tmp_path / "s.sqlite", create=True) as store:
-        store.begin("sweep", "{}")
+        store.begin("sweep", "{}", "basis")
         store.add("sweep", *results(0, 3))
     with Store(tmp_path / "s.sqlite") as store:
         assert store.outcomes(["key1", "none"]) == {"key1": results(1, 1)[0][0][1]}
@@ -36,7 +36,7 @@ def test_what_is_stored_is_read_back(tmp_path):
 
 def test_a_result_that_is_there_stays_as_it_is(tmp_path):
     with Store(tmp_path / "s.sqlite", create=True) as store:
-        store.begin("sweep", "{}")
+        store.begin("sweep", "{}", "basis")
         store.add("sweep", *results(0, 1))
         store.add("sweep", [(ORIGIN, Outcome("key0", "failed", "other"))], [])
         assert store.outcomes(["key0"])["key0"].status == "done"
@@ -44,18 +44,27 @@ def test_a_result_that_is_there_stays_as_it_is(tmp_path):
 
 def test_a_sweep_whose_file_has_changed_counts_its_points_anew_and_keeps_results(tmp_path):
     with Store(tmp_path / "s.sqlite", create=True) as store:
-        store.begin("sweep", "{}")
+        store.begin("sweep", "{}", "basis")
         store.add("sweep", *results(0, 3))
-        store.begin("sweep", "{}")
+        store.begin("sweep", "{}", "basis")
         assert len(list(store.rows("sweep"))) == 3
-        store.begin("sweep", '{"bench": "other"}')
+        store.begin("sweep", '{"bench": "other"}', "basis")
+        assert list(store.rows("sweep")) == []
+        assert len(list(store.rows())) == 3
+
+
+def test_a_sweep_on_another_basis_counts_its_points_anew_and_keeps_results(tmp_path):
+    with Store(tmp_path / "s.sqlite", create=True) as store:
+        store.begin("sweep", "{}", "a machine")
+        store.add("sweep", *results(0, 3))
+        store.begin("sweep", "{}", "another machine")
         assert list(store.rows("sweep")) == []
         assert len(list(store.rows())) == 3
 
 
 def test_a_chunk_is_stored_whole_or_not_at_all(tmp_path):
     with Store(tmp_path / "s.sqlite", create=True) as store:
-        store.begin("sweep", "{}")
+        store.begin("sweep", "{}", "basis")
         rows, members = results(0, 2)
         with pytest.raises(InputError):
             store.add("sweep", rows, [*members, Member(None, "key1", True, None)])
@@ -71,7 +80,7 @@ def test_several_writers_lose_nothing(tmp_path):
     def write(writer):
         try:
             with Store(path, create=True) as store:
-                store.begin(f"sweep{writer % 2}", "{}")
+                store.begin(f"sweep{writer % 2}", "{}", "basis")
                 for chunk in range(20):
                     store.add(f"sweep{writer % 2}", *results(100 * writer + 5 * chunk, 5))
         except Exception as error:
@@ -89,7 +98,7 @@ def test_several_writers_lose_nothing(tmp_path):
 
 def test_a_full_disk_is_a_clear_error_and_keeps_what_was_stored(tmp_path):
     with Store(tmp_path / "s.sqlite", create=True) as store:
-        store.begin("sweep", "{}")
+        store.begin("sweep", "{}", "basis")
         store.add("sweep", *results(0, 10))
         pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
         store._connection.execute(f"PRAGMA max_page_count = {pages}")  # SQLite's own word for a disk that is full
@@ -101,7 +110,7 @@ def test_a_full_disk_is_a_clear_error_and_keeps_what_was_stored(tmp_path):
 
 def use(path):
     with Store(path, create=True) as store:
-        store.begin("sweep", '{"a": 1}')
+        store.begin("sweep", '{"a": 1}', "basis")
         store.add("sweep", *results(500, 500))
         list(store.rows("sweep"))
 
@@ -116,7 +125,7 @@ def test_a_file_that_is_damaged_or_no_store_is_refused_and_left_as_it_was(tmp_pa
             other.execute("CREATE TABLE photographs (name TEXT)")
     else:
         with Store(path, create=True) as store:
-            store.begin("sweep", "{}")
+            store.begin("sweep", "{}", "basis")
             store.add("sweep", *results(0, 500))
         content = bytearray(path.read_bytes())
         at = slice(0, 64) if damage == "head" else slice(4096, len(content) - 4096)
@@ -143,6 +152,6 @@ def test_what_cannot_be_opened_says_so(tmp_path):
     with pytest.raises(InputError, match="cannot be opened"):
         Store(tmp_path / "no" / "such" / "folder.sqlite", create=True)
     with Store(tmp_path / "s.sqlite", create=True) as store:
-        store.begin("first", "{}")
+        store.begin("first", "{}", "basis")
         with pytest.raises(InputError, match=r"holds no sweep 'firs' \(did you mean 'first'\?\)"):
             store.definition("firs")

@@ -54,11 +54,6 @@ app = typer.Typer(
 
 
 app.add_typer(realrun_app, name="realrun")
-app.command("sweep")(explore_commands.sweep)
-app.command("results")(explore_commands.results)
-app.command("compare")(compare_command)
-app.command("report")(report_command)
-app.command("plot")(plot_command)
 
 
 def main() -> None:
@@ -332,6 +327,14 @@ def accuracy(
             file.write_text(json_format.dumps([vars(row) for row in rows], indent=2) + "\n", encoding="utf-8")
     print_accuracy(rows)
     return GOOD
+
+
+# In the order of --help: after the commands for one run.
+app.command("sweep")(explore_commands.sweep)
+app.command("results")(explore_commands.results)
+app.command("compare")(compare_command)
+app.command("report")(report_command)
+app.command("plot")(plot_command)
 
 
 if __name__ == "__main__":

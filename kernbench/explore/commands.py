@@ -45,7 +45,6 @@ def sweep(
     read = SweepFile.read(file)
     checked = Sweep.of(read, str(file))
     with Store(store, create=True) as results:
-        results.begin(read.name, read.model_dump_json(exclude_defaults=True))
         hired = cluster_workers(cluster) if cluster is not None else local_workers(workers)
         with hired as hands, _shown(checked, no_progress) as show:
             runner = Runner(checked, results, hands, show)
@@ -66,11 +65,20 @@ def _shown(sweep: Sweep, hidden: bool) -> Iterator[Callable[[Tally], None] | Non
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.table import Column
 
     from kernbench.explore.screen import best_text
 
-    columns: list[Any] = [BarColumn(30), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}")]
-    with Progress(*columns, console=Console(stderr=True)) as bar:
+    def kept(width: int) -> Column:  # a long description is cut, never what stands before it
+        return Column(no_wrap=True, min_width=width)
+
+    columns: list[Any] = [
+        BarColumn(20, table_column=kept(20)),
+        MofNCompleteColumn(table_column=kept(2 * len(f"{sweep.size}") + 1)),
+        TimeRemainingColumn(table_column=kept(7)),
+        TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)),
+    ]
+    with Progress(*columns, console=Console(stderr=True), expand=True) as bar:
         task = bar.add_task("starting", total=None)
         yield lambda tally: bar.update(
             task, total=tally.total, completed=tally.seen, description=best_text(sweep, tally)
@@ -79,7 +87,7 @@ def _shown(sweep: Sweep, hidden: bool) -> Iterator[Callable[[Tally], None] | Non
 
 @reports_errors
 def results(
-    sweep: Annotated[str | None, typer.Argument(help="Name of a sweep; default: list the sweeps.")] = None,
+    sweep: Annotated[str | None, typer.Argument(help="A sweep, by name or file; default: list the sweeps.")] = None,
     store: StoreOption = _STORE,
     where: Annotated[
         str | None, typer.Option(metavar="EXPRESSION", help="Only rows for which this is true, as makespan_ps < 1e9.")
@@ -93,8 +101,9 @@ def results(
     from kernbench.explore.frame import results_frame, write_csv, write_parquet
     from kernbench.explore.screen import print_results, print_sweeps, sorted_frame
     from kernbench.explore.store import Store
-    from kernbench.explore.sweepfile import SweepFile
+    from kernbench.explore.sweepfile import SweepFile, sweep_name
 
+    sweep = sweep_name(sweep) if sweep is not None else None
     with output_file(csv) as csv_file, output_file(parquet) as parquet_file, Store(store) as opened:
         wanted = sweep is not None or where is not None or sort is not None or csv is not None or parquet is not None
         if not wanted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
@@ -11,11 +12,11 @@ from kernbench.errors import InputError, nearest
 from kernbench.explore.frame import varied
 from kernbench.explore.runner import Tally
 from kernbench.explore.space import Point, Sweep
-from kernbench.explore.store import Store
+from kernbench.explore.store import DEFAULT_STORE, Store
 from kernbench.explore.why import best_row, run_point
 from kernbench.provenance import setting_text
 from kernbench.readable import bytes_text, time_text
-from kernbench.screen import new_console, shares_text
+from kernbench.screen import ledger_text, new_console, shares_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,17 +73,19 @@ def print_sweep(sweep: Sweep, store: Store, tally: Tally) -> None:
         if count
     ]
     name = sweep.file.name
-    console.print(f"[bold]{escape(name)}[/]: {tally.seen:,} points ({'; '.join([timed, *rest])})")
+    points = f"{tally.seen:,} point{'s' if tally.seen != 1 else ''}"
+    console.print(f"[bold]{escape(name)}[/]: {points} ({'; '.join([timed, *rest])})")
     row = best_row(list(store.rows(name)), sweep.objectives)
     if row is None:
-        console.print(f"[yellow]no point is feasible[/]; `kernbench results {escape(name)}` shows why")
+        words = ["kernbench", "results", name, *(["--store", str(store.path)] if store.path != DEFAULT_STORE else [])]
+        console.print(f"[yellow]no point is feasible[/]; `{escape(shlex.join(words))}` shows why")
         return
     why = run_point(row)
     table = Table(box=None, pad_edge=False, show_header=False)
     for column in (*sweep.objectives, *(c for c in ("makespan_ps", *_BYTES) if c not in sweep.objectives)):
         table.add_row(column, figure_text(column, row[column]), "simulated" if column != "cost" else "cost expression")
     found = escape(point_text(sweep, sweep.numbered(row["position"])))
-    console.print(f"[bold]best[/] by {', '.join(sweep.file.objectives)}: {found}")
+    console.print(f"[bold]best[/] by {', then '.join(sweep.file.objectives)}: {found}")
     console.print(table)
     result = why.result
     console.print(f"time goes to: {shares_text(result.time_by_cause or {})}")
@@ -94,6 +97,7 @@ def print_sweep(sweep: Sweep, store: Store, tally: Tally) -> None:
         for bound in why.bounds:
             bounds.add_row(bound.name, time_text(bound.ps), f"{bound.ps / span:.1%}", escape(bound.where))
         console.print(bounds)
+    console.print(f"[dim]ledger:[/] {escape(ledger_text(result.ledger))}")
     console.print(f"[dim]again:[/] {escape(result.command)}", soft_wrap=True)
 
 

@@ -152,6 +152,14 @@ class SweepFile(_Part):
             raise InputError("\n".join(f"{source}: {line}" for line in _faults(error))) from None
 
 
+def sweep_name(text: str) -> str:
+    """Return the name of a sweep that is given by its name or by its file."""
+    path = Path(text)
+    if path.suffix not in (".yaml", ".yml"):
+        return text
+    return SweepFile.read(path).name
+
+
 def _faults(error: ValidationError) -> Iterator[str]:
     """Yield ``key path: what is wrong`` for each fault."""
     for problem in error.errors():

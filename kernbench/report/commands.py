@@ -41,8 +41,8 @@ def report(
     store: Annotated[Path, typer.Option(help="File of the results of sweeps.")] = Path("kernbench.sqlite"),
 ) -> int:
     """Write a run or a sweep as one HTML page that needs nothing else: figures, pictures, source lines, the command."""
+    from kernbench.explore.sweepfile import sweep_name
     from kernbench.report.page.render import write_page
-    from kernbench.report.plot_command import sweep_name
 
     path = Path(target)
     is_sweep_file = path.suffix in (".yaml", ".yml")
@@ -61,6 +61,7 @@ def _page_of_run(path: Path) -> str:
 
 
 def _page_of_sweep(name: str, path: Path) -> str:
+    import json
     import shlex
 
     import yaml
@@ -87,5 +88,6 @@ def _page_of_sweep(name: str, path: Path) -> str:
         definition=yaml.safe_dump(definition, sort_keys=False, width=100),
         objectives=objectives,
         winner=winner,
+        overrides=json.loads(best["overrides"]) if best else None,
         again=time_again(winner) if winner and winner.critical_path else None,
     )

@@ -108,19 +108,10 @@ def _roofline(results: list[RunResult], labels: list[str] | None, title: str, en
 def _points(name: str, store: Path, where: str | None) -> pd.DataFrame:
     from kernbench.explore.frame import results_frame
     from kernbench.explore.store import Store
+    from kernbench.explore.sweepfile import sweep_name
 
     with Store(store) as opened:
         return results_frame(opened, sweep_name(name), where)
-
-
-def sweep_name(text: str) -> str:
-    """Return the name of a sweep that is given by its name or by its file."""
-    path = Path(text)
-    if path.suffix not in (".yaml", ".yml"):
-        return text
-    from kernbench.explore.sweepfile import SweepFile
-
-    return SweepFile.read(path).name
 
 
 def _of_sweep(

@@ -1,7 +1,9 @@
 """`kernbench sweep` and `kernbench results`: local processes, kills, Ctrl-C, exports."""
 
+import contextlib
 import csv
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -89,6 +91,7 @@ def test_a_sweep_prints_its_winner_and_why(folder):
     assert code == 0, output
     assert "small: 12 points (12 timed now, 0 taken from kernbench.sqlite)" in output
     assert "why: no schedule beats" in output
+    assert re.search(r"ledger: \d+ figures sourced, \d+ calibrated, \d+ assumed", output)
     assert (
         "again: kernbench run gqa_decode_long --topology cube1_pe8 --override 'cube.memory.bandwidth=1.2 TB/s'"
         in output
@@ -96,6 +99,26 @@ def test_a_sweep_prints_its_winner_and_why(folder):
     code, again = kernbench("sweep", "small.yaml")
     assert "small: 12 points (0 timed now, 12 taken from kernbench.sqlite)" in again
     assert again.splitlines()[1:] == output.splitlines()[1:]
+
+
+def test_a_narrow_terminal_shows_how_far_it_is_and_the_time_left(folder):
+    ours, theirs = os.openpty()
+    sweep = subprocess.Popen(
+        [sys.executable, "-m", "kernbench.cli", "sweep", "small.yaml", "--workers", "1"], cwd=folder, stderr=theirs,
+        stdout=subprocess.DEVNULL, env=os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "60", "TERM": "xterm"},
+    )  # fmt: skip
+    os.close(theirs)
+    shown = bytearray()
+    with contextlib.suppress(OSError):  # what a terminal gives at its end
+        while part := os.read(ours, 4096):
+            shown += part
+    os.close(ours)
+    assert sweep.wait() == 0
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode()).replace("\r", "\n").splitlines()
+    bars = [line for line in lines if "━" in line]
+    assert any("0/12" in line for line in bars)
+    assert re.search(r"12/12 0:00:00 best \d", bars[-1])
+    assert all(len(line) <= 60 for line in bars)
 
 
 def kill_once_stored(folder, least):
@@ -147,6 +170,7 @@ def test_results_are_listed_filtered_sorted_and_exported(folder):
     code, output = kernbench("results")
     assert code == 0
     assert output.split()[-4:] == ["small", "12", "12", "12"]
+    assert kernbench("results", "small.yaml") == kernbench("results", "small")
     options = ["--where", "TILE_S_KV == 16", "--sort", "buffers", "--csv", "few.csv", "--parquet", "few.parquet"]
     code, output = kernbench("results", "small", *options, "--limit", "4")
     assert code == 0, output
@@ -189,6 +213,7 @@ def test_bad_input_is_one_message_and_leaves_nothing(folder, words, says):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
+        (["results", "none.yaml"], "none.yaml: cannot be read: No such file or directory"),
         (["results", "smal"], "holds no sweep 'smal' (did you mean 'small'?)"),
         (["results", "small", "--where", "TILE < 3"], "no column 'TILE' (did you mean 'TILE_S_KV'?)"),
         (["results", "small", "--where", "TILE_S_KV <"], "--where: cannot read"),

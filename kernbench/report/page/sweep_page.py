@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +64,7 @@ def sweep_page(
     definition: str = "",
     objectives: Sequence[str] = ("makespan_ps",),
     winner: RunResult | None,
+    overrides: Mapping[str, Any] | None = None,
     again: Again | None,
 ) -> str:
     """Return the page of a sweep.
@@ -82,6 +83,8 @@ def sweep_page(
         Columns that the sweep makes small, the first one first.
     winner
         The result of the best point; None if no point is both done and feasible.
+    overrides
+        Values of the machine's file that the winner changes, by dotted key.
     again
         The winner timed again, if it has a timeline: its bounds and pictures are made of it.
     """
@@ -100,6 +103,7 @@ def sweep_page(
         failures=failures,
         picture_sections=sections,
         result=winner,
+        overrides=overrides or {},
         run=run,
         machine=machine_picture(machine) if machine else None,
         # without the seconds on the host, in which alone one page would differ from the next

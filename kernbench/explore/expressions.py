@@ -45,7 +45,8 @@ class Expression:
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             problem = error.msg if isinstance(error, SyntaxError) else str(error)
             raise InputError(
-                f"{where}: cannot read {text!r}: {problem}; write e.g. TILE_S_KV * buffers <= 4096"
+                f"{where}: cannot read {text!r}: {problem}; write e.g. TILE_S_KV * buffers <= 4096, and quantities "
+                "in quotes, as cube.memory.bandwidth > '1 TB/s'"
             ) from None
         self._tree = ast.Expression(_Joined().visit(parsed)).body
         found = [node.id for node in ast.walk(self._tree) if isinstance(node, ast.Name)]

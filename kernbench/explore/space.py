@@ -293,7 +293,11 @@ def _check_values(
                     machine.with_overrides({name: value})
         except (SpecError, TopologyError) as error:
             # What is wrong only beside the defaults of the others may be right beside their values here.
-            if isinstance(error, TopologyError) and f": {name}: " in str(error):
+            if isinstance(error, TopologyError) and (f": {name}: " in str(error) or f": {name}." in str(error)):
+                if isinstance(value, dict):
+                    first = str(error).splitlines()[0]
+                    hint = "keys are written with dots, as cube.memory.bandwidth"
+                    raise InputError(f"{where}: {first}; {hint}") from None
                 raise InputError(f"{where}: {str(error).removesuffix(' (from an override)')}") from None
             if str(error).startswith(f"spec field {name} "):
                 raise InputError(f"{where}: {error}") from None

@@ -15,7 +15,7 @@ from kernbench.explore.store import Store
 from kernbench.explore.why import best_row, run_point
 from kernbench.provenance import setting_text
 from kernbench.readable import bytes_text, time_text
-from kernbench.screen import new_console, shares_text
+from kernbench.screen import new_console, print_ledger, shares_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,14 +86,14 @@ def print_sweep(sweep: Sweep, store: Store, tally: Tally) -> None:
     console.print(table)
     result = why.result
     console.print(f"time goes to: {shares_text(result.time_by_cause or {})}")
-    if why.bounds:
-        span = result.makespan_ps or 1
-        bounds = Table(box=None, pad_edge=False, header_style="dim")
-        for heading in ("why: no schedule beats", "time", "of what it took", "where"):
-            bounds.add_column(heading)
-        for bound in why.bounds:
-            bounds.add_row(bound.name, time_text(bound.ps), f"{bound.ps / span:.1%}", escape(bound.where))
-        console.print(bounds)
+    span = result.makespan_ps or 1
+    bounds = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("why: no schedule beats", "time", "of what it took", "where"):
+        bounds.add_column(heading)
+    for bound in why.bounds:
+        bounds.add_row(bound.name, time_text(bound.ps), f"{bound.ps / span:.1%}", escape(bound.where))
+    console.print(bounds)
+    print_ledger(console, result.ledger, result.warnings)
     console.print(f"[dim]again:[/] {escape(result.command)}", soft_wrap=True)
 
 

@@ -65,10 +65,13 @@ def _page_of_sweep(name: str, path: Path) -> str:
 
     import yaml
 
+    from kernbench.bench import find_bench
     from kernbench.explore.frame import results_frame
     from kernbench.explore.store import DEFAULT_STORE, Store
     from kernbench.explore.sweepfile import METRICS, SweepFile
     from kernbench.explore.why import best_row, run_point
+    from kernbench.ledger import ledger_of
+    from kernbench.machine import load_machine
     from kernbench.report.again import time_again
     from kernbench.report.page.sweep_page import sweep_page
 
@@ -79,6 +82,7 @@ def _page_of_sweep(name: str, path: Path) -> str:
         objectives = tuple(METRICS[one] for one in sweep.objectives)
         best = best_row(list(store.rows(name)), objectives)
     winner = run_point(best).result if best else None
+    bench, machines = find_bench(sweep.bench), [load_machine(topology) for topology in sweep.topology]
     words = ["kernbench", "sweep", f"{name}.yaml", *(["--store", str(path)] if path != DEFAULT_STORE else [])]
     return sweep_page(
         frame,
@@ -88,4 +92,5 @@ def _page_of_sweep(name: str, path: Path) -> str:
         objectives=objectives,
         winner=winner,
         again=time_again(winner) if winner and winner.critical_path else None,
+        ledgers={machine.name: ledger_of(machine, bench) for machine in machines},
     )

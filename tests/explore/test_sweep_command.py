@@ -2,6 +2,7 @@
 
 import csv
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -89,6 +90,7 @@ def test_a_sweep_prints_its_winner_and_why(folder):
     assert code == 0, output
     assert "small: 12 points (12 timed now, 0 taken from kernbench.sqlite)" in output
     assert "why: no schedule beats" in output
+    assert re.search(r"\nledger: \d+ figures sourced, .* 1 changed; times on meshes follow from these figures", output)
     assert (
         "again: kernbench run gqa_decode_long --topology cube1_pe8 --override 'cube.memory.bandwidth=1.2 TB/s'"
         in output

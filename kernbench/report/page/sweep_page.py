@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kernbench.ledger import Ledger
 from kernbench.report.again import Again, machine_of
 from kernbench.report.page.pictures import machine_picture
 from kernbench.report.page.points import Points, points_of
@@ -65,6 +67,7 @@ def sweep_page(
     objectives: Sequence[str] = ("makespan_ps",),
     winner: RunResult | None,
     again: Again | None,
+    ledgers: Mapping[str, Ledger] | None = None,
 ) -> str:
     """Return the page of a sweep.
 
@@ -84,6 +87,8 @@ def sweep_page(
         The result of the best point; None if no point is both done and feasible.
     again
         The winner timed again, if it has a timeline: its bounds and pictures are made of it.
+    ledgers
+        Name of each machine of the sweep, as its file says it is → its ledger.
     """
     machine = None if winner is None else again.machine if again else machine_of(winner)
     run = timed_run(winner, machine, again) if winner and machine else None
@@ -100,12 +105,23 @@ def sweep_page(
         failures=failures,
         picture_sections=sections,
         result=winner,
+        values_command=_with_values(winner.command) if winner else "",
+        ledgers=ledgers or {},
         run=run,
         machine=machine_picture(machine) if machine else None,
         # without the seconds on the host, in which alone one page would differ from the next
         document=json.loads(winner.model_dump_json(exclude={"wall"})) if winner else None,
-        sections=_sections(winner, run, sections, failures),
+        sections=_sections(winner, run, sections, failures, bool(winner or ledgers)),
     )
+
+
+def _with_values(command: str) -> str:
+    """Return the command of a run that computes values, too."""
+    words = shlex.split(command)
+    if "--mode" in words:
+        at = words.index("--mode")
+        del words[at : at + 2]
+    return shlex.join(words)
 
 
 def frame_points(frame: DataFrame) -> Points:
@@ -172,16 +188,21 @@ def _failures(frame: DataFrame) -> list[Failure]:
 
 
 def _sections(
-    winner: RunResult | None, run: TimedRun | None, pictures: Sequence[PictureSection], failures: Sequence[Failure]
+    winner: RunResult | None,
+    run: TimedRun | None,
+    pictures: Sequence[PictureSection],
+    failures: Sequence[Failure],
+    has_ledger: bool,
 ) -> list[tuple[str, str]]:
-    of_winner = [("machine", "Machine of the winner"), *time_sections(winner, run)] if winner else []
+    machine, correctness = ("machine", "Machine of the winner"), ("correctness", "Correctness")
+    of_winner = [machine, correctness, *time_sections(winner, run)] if winner else []
     return [
         ("summary", "Summary"),
         *([("why", "Winner, and why")] if winner else []),
         *((section.id, section.title) for section in pictures),
         ("points", "Points"),
         *of_winner,
-        *([("ledger", "Where the figures come from")] if winner else []),
+        *([("ledger", "Where the figures come from")] if has_ledger else []),
         *([("failures", "Failures")] if failures else []),
         ("reproduce", "Make it again"),
     ]

@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from kernbench.errors import InputError, nearest
-from kernbench.explore.frame import varied
+from kernbench.explore.frame import is_missing, varied
 from kernbench.explore.runner import Tally
 from kernbench.explore.space import Point, Sweep
 from kernbench.explore.store import Store
@@ -25,8 +25,6 @@ _BYTES = ("scratch_peak_bytes", "hbm_bytes", "link_bytes")
 
 def figure_text(name: str, value: Any) -> str:
     """Write a value of a results column with its unit."""
-    if value is None or value != value or str(value) == "<NA>":
-        return ""
     if name == "makespan_ps":
         return time_text(int(value))
     if name in _BYTES:
@@ -128,7 +126,8 @@ def print_results(frame: pd.DataFrame, limit: int) -> None:
     for name in shown:
         table.add_column(escape(name), overflow="fold")
     for row in frame.head(limit or len(frame))[shown].itertuples(index=False):
-        cells = (figure_text(name, value) for name, value in zip(shown, row, strict=True))
+        pairs = zip(shown, row, strict=True)
+        cells = ("" if is_missing(value) else figure_text(name, value) for name, value in pairs)
         table.add_row(*(escape(cell.splitlines()[0] if cell else "") for cell in cells))
     console.print(table)
     if 0 < limit < len(frame):

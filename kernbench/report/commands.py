@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kernbench.commandline import GOOD, output_file, reports_errors
+from kernbench.commandline import DEFAULT_STORE, GOOD, StoreOption, output_file, reports_errors
 
 
 @reports_errors
@@ -38,7 +38,7 @@ def report(
         ),
     ],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the page, index.html; it is made if need be.")],
-    store: Annotated[Path, typer.Option(help="File of the results of sweeps.")] = Path("kernbench.sqlite"),
+    store: StoreOption = DEFAULT_STORE,
 ) -> int:
     """Write a run or a sweep as one HTML page that needs nothing else: figures, pictures, source lines, the command."""
     from kernbench.report.page.render import write_page
@@ -67,7 +67,7 @@ def _page_of_sweep(name: str, path: Path) -> str:
 
     from kernbench.bench import find_bench
     from kernbench.explore.frame import results_frame
-    from kernbench.explore.store import DEFAULT_STORE, Store
+    from kernbench.explore.store import Store
     from kernbench.explore.sweepfile import METRICS, SweepFile
     from kernbench.explore.why import best_row, run_point
     from kernbench.ledger import ledger_of

@@ -163,6 +163,19 @@ def test_results_are_listed_filtered_sorted_and_exported(folder):
     assert list(parquet.columns) == list(frame.columns)
 
 
+def test_results_of_points_that_failed_are_listed_with_their_reason(folder):
+    Path("some.yaml").write_text("bench: gqa_decode_long\ntopology: pe1\nspec: {S_kv: 64, h_q: [9, 8], h_kv: 4}")
+    assert kernbench("sweep", "some.yaml", "--workers", "1")[0] == 0
+    code, output = kernbench("results", "some")
+    assert code == 0, output
+    heading, first, second, *_ = output.splitlines()
+    assert "makespan_ps" in heading
+    assert first.split()[0] == "8"  # smallest first, what has no time behind
+    assert "µs" in first
+    assert second.split()[:2] == ["9", "False"]  # nothing stands where there is no result
+    assert "h_q" in second
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kernbench.explore.frame import is_missing
 from kernbench.ledger import Ledger
 from kernbench.report.again import Again, machine_of
 from kernbench.report.page.pictures import machine_picture
@@ -150,13 +151,9 @@ def plain(value: Any) -> Any:
         return ",".join(map(str, value))
     if isinstance(value, float):  # a column of integers with gaps comes as floats
         return None if not math.isfinite(value) else int(value) if value.is_integer() else value
-    return value if value is None or isinstance(value, (bool, int, str)) else _text(value)
-
-
-def _text(value: Any) -> str | None:
-    import pandas
-
-    return None if pandas.isna(value) else str(value)
+    if isinstance(value, (bool, int, str)):
+        return value
+    return None if is_missing(value) else str(value)
 
 
 def _same(frame: DataFrame) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 
 from kernbench.errors import InputError
 from kernbench.output import whole_file
+from kernbench.report.shares import parts_of
 from kernbench.run import RunResult
 
 
@@ -42,24 +43,10 @@ class Entry(BaseModel):
         """Return the entry of a run that was timed."""
         assert result.makespan_ps is not None
         assert result.time_by_cause is not None
-        by_cause = split_exactly(result.makespan_ps, result.time_by_cause)
+        by_cause = parts_of(result.time_by_cause, result.makespan_ps)
         return cls(
             makespan_ps=result.makespan_ps, ps_by_cause=by_cause, topology_sha256=result.topology_sha256
         )  # fmt: skip
-
-
-def split_exactly(total: int, shares: Mapping[str, float]) -> dict[str, int]:
-    """Split a whole number by shares that add up to 1: each part is its share within 1, and they add up exactly.
-
-    >>> split_exactly(10, {"a": 0.25, "b": 0.75})
-    {'a': 3, 'b': 7}
-    """
-    exact = {name: Fraction(share) * total for name, share in shares.items()}
-    parts = {name: int(part) for name, part in exact.items()}
-    by_rest = sorted(parts, key=lambda name: (parts[name] - exact[name], name))  # the largest rest first
-    for name in by_rest[: total - sum(parts.values())]:
-        parts[name] += 1
-    return parts
 
 
 _ENTRIES = TypeAdapter(dict[str, Entry])

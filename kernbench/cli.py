@@ -174,6 +174,7 @@ def explain(
     given, changes = parse_settings(settings or []), parse_override_options(overrides)
     with output_file(json) as file:
         from kernbench.bench import GridBench, find_bench
+        from kernbench.ledger import ledger_of
         from kernbench.machine import load_machine
         from kernbench.on_grid import form_for
         from kernbench.record import record
@@ -189,12 +190,13 @@ def explain(
         spec = spec_from_settings(found.spec, given)
         check_fits(found, machine)
         args, _ = found.arguments(spec, machine, None)
-        explanation = explain_trace(record(found.kernel, machine, args=args))
+        explanation, ledger = explain_trace(record(found.kernel, machine, args=args)), ledger_of(machine, found, spec)
         if file is not None:
             import json as json_format
 
-            file.write_text(json_format.dumps(explanation.as_json(), indent=2) + "\n", encoding="utf-8")
-    print_explanation(bench, explanation)
+            whole = explanation.as_json() | {"ledger": ledger.model_dump(mode="json")}
+            file.write_text(json_format.dumps(whole, indent=2) + "\n", encoding="utf-8")
+    print_explanation(bench, explanation, ledger)
     return GOOD
 
 

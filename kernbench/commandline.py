@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 GOOD, CHECK_FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 """Exit codes."""
 
+DEFAULT_STORE = Path("kernbench.sqlite")
+"""Where the results of sweeps are kept, in the working directory."""
+StoreOption = Annotated[Path, typer.Option("--store", help="File of the results of sweeps.")]
 NoProgress = Annotated[bool, typer.Option("--no-progress", help="Do not show what is going on.")]
 
 

@@ -13,6 +13,7 @@ from kernbench.ledger import ledger_of, not_validated
 from kernbench.machine import Machine
 from kernbench.record import Trace, record
 from kernbench.run import CorrectnessResult, Engine, Mode, RunResult, Wall, scratch_by_line
+from kernbench.simulate.costs import PS
 from kernbench.specs.attention import BenchSpec
 from kernbench.specs.correctness import compare
 from kernbench.specs.implementation import Implementation
@@ -83,7 +84,7 @@ def run_grid_bench(
         classes=sum(len(trace.classes) for trace, _ in every),
         commands=sum(trace.n_commands * alike for trace, alike in every),
         makespan_ps=timed and timed.makespan_ps,
-        cycles=timed and timed.makespan_ps * machine.pe.clock // 10**12,
+        cycles=timed and -(-timed.makespan_ps * machine.pe.clock // PS),
         engines=timed and timed.busy(),
         time_by_cause=timed and timed.by_cause(),
         critical_path=None,

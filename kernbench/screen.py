@@ -47,7 +47,7 @@ def print_result(result: RunResult) -> None:
     _print_lines(console, "scratch peak by source line (recorded)", result.scratch_by_line, "{:,} B")
     for warning in result.warnings:
         console.print(f"[yellow]warning:[/] {escape(warning)}")
-    console.print(f"[dim]ledger:[/] {escape(ledger_text(result.ledger, result.warnings))}")
+    print_ledger(console, result.ledger, result.warnings)
 
 
 def ledger_text(ledger: Ledger, said: Collection[str] = ()) -> str:
@@ -72,7 +72,7 @@ def _print_lines(console: Console, title: str, lines: Mapping[str, float], shown
     console.print(table)
 
 
-def print_explanation(bench: str, explanation: Explanation) -> None:
+def print_explanation(bench: str, explanation: Explanation, ledger: Ledger) -> None:
     """Print what each thing costs the run, and what no schedule can beat."""
     console = new_console()
     timeline = explanation.timeline
@@ -92,6 +92,12 @@ def print_explanation(bench: str, explanation: Explanation) -> None:
     for bound in explanation.bounds:
         bounds.add_row(bound.name, time_text(bound.ps), f"{bound.ps / span:.1%}", escape(bound.where))
     console.print(bounds)
+    print_ledger(console, ledger)
+
+
+def print_ledger(console: Console, ledger: Ledger, said: Collection[str] = ()) -> None:
+    """Print a ledger as one line, without sentences that were ``said`` before it."""
+    console.print(f"[dim]ledger:[/] {escape(ledger_text(ledger, said))}")
 
 
 def _rows(result: RunResult) -> list[tuple[str, str, str]]:

@@ -13,7 +13,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from kernbench.bench import find_bench
 from kernbench.cli import app
+from kernbench.ledger import ledger_of
+from kernbench.machine import load_machine
 
 ROOT = Path(__file__).parent.parent
 RUN = ["run", "gqa_decode_long", "--no-progress"]
@@ -216,6 +219,9 @@ def test_explain_tells_what_would_change_the_run(tmp_path):
     savings = {w["free"]: w["saved_ps"] for w in found["what_ifs"]}
     assert next(iter(savings)) == "memory bandwidth"  # so long a cache is bound by its memory
     assert all(b["ps"] <= found["makespan_ps"] for b in found["bounds"])
+    ledger = ledger_of(load_machine("row4_pe8"), find_bench("gqa_decode_long"))
+    assert found["ledger"] == json.loads(ledger.model_dump_json())
+    assert f"ledger: {ledger.summary}" in result.stdout
 
 
 def test_a_timeline_is_written_and_says_what_it_leaves_out(tmp_path):

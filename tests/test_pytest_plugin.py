@@ -15,10 +15,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernbench.baseline import Entry, difference, read_baseline, split_exactly
+from kernbench.baseline import Entry, difference, read_baseline
 from kernbench.bench import Case, find_bench
 from kernbench.cases import run_case
 from kernbench.errors import InputError
+from kernbench.report.shares import parts_of
 from kernbench.run import exact_shares
 
 pytest_plugins = ["pytester"]
@@ -342,7 +343,7 @@ def test_exact_is_to_the_picosecond_and_a_limit_itself_is_allowed(now, percent, 
 @given(st.dictionaries(st.text(), st.integers(0, 10**15), min_size=1).filter(lambda parts: sum(parts.values())))
 def test_a_makespan_is_split_into_the_parts_that_its_shares_came_from(parts):
     total = sum(parts.values())
-    split = split_exactly(total, exact_shares(parts))
+    split = parts_of(exact_shares(parts), total)
     assert sum(split.values()) == total
     assert all(abs(split[name] - part) <= 1 + total / 2**40 for name, part in parts.items())
 

@@ -10,21 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kernbench.commandline import GOOD, NoProgress, output_file, reports_errors
+from kernbench.commandline import DEFAULT_STORE, GOOD, NoProgress, StoreOption, output_file, reports_errors
 from kernbench.errors import InputError
 
 if TYPE_CHECKING:
     from kernbench.explore.runner import Tally
     from kernbench.explore.space import Sweep
 
-StoreOption = Annotated[Path, typer.Option("--store", help="File of the results.")]
-_STORE = Path("kernbench.sqlite")
-
 
 @reports_errors
 def sweep(
     file: Annotated[Path, typer.Argument(help="Sweep file; docs/sweeps.md says what it may hold.")],
-    store: StoreOption = _STORE,
+    store: StoreOption = DEFAULT_STORE,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes; default: one for each core.")] = None,
     cluster: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="Time the points on a Dask cluster: its scheduler's address.")
@@ -88,7 +85,7 @@ def _shown(sweep: Sweep, hidden: bool) -> Iterator[Callable[[Tally], None] | Non
 @reports_errors
 def results(
     sweep: Annotated[str | None, typer.Argument(help="A sweep, by name or file; default: list the sweeps.")] = None,
-    store: StoreOption = _STORE,
+    store: StoreOption = DEFAULT_STORE,
     where: Annotated[
         str | None, typer.Option(metavar="EXPRESSION", help="Only rows for which this is true, as makespan_ps < 1e9.")
     ] = None,

@@ -142,7 +142,7 @@ def quantity(text: str) -> tuple[int, units.Kind] | None:
     >>> quantity("1 KiB")[0], quantity("f16")
     (1024, None)
     """
-    for kind in (units.TIME, units.SIZE, units.BANDWIDTH, units.FREQUENCY, units.RATE):
+    for kind in units.KINDS:
         try:
             return units.parse(text, kind), kind
         except KernbenchError:

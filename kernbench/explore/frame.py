@@ -91,6 +91,13 @@ def _cell(value: Any) -> Any:
     return json.dumps(value, sort_keys=True) if isinstance(value, (list, dict)) else value
 
 
+def is_missing(value: Any) -> bool:
+    """Return whether a cell of a frame is empty: None, NaN, or the NA of columns of whole numbers."""
+    import pandas as pd
+
+    return bool(pd.isna(value))
+
+
 def _holds(expression: Expression, row: Mapping[str, Any]) -> bool:
     if any(row.get(name) is None for name in expression.names):
         return False
@@ -104,13 +111,11 @@ def write_csv(frame: pd.DataFrame, path: Path) -> None:
 
 def write_parquet(frame: pd.DataFrame, path: Path) -> None:
     """Write a frame as Parquet; a column whose values are of several kinds is written as text."""
-    import pandas as pd
-
     plain = frame.copy()
     for name in plain.columns:
-        kinds = {type(value) for value in plain[name] if not pd.isna(value)}
+        kinds = {type(value) for value in plain[name] if not is_missing(value)}
         if len(kinds) > 1 and not kinds <= {int, float}:
-            plain[name] = [None if pd.isna(value) else str(value) for value in plain[name]]
+            plain[name] = [None if is_missing(value) else str(value) for value in plain[name]]
     plain.to_parquet(path, index=False)
 
 

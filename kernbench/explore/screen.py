@@ -9,14 +9,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from kernbench.errors import InputError, nearest
-from kernbench.explore.frame import varied
+from kernbench.explore.frame import is_missing, varied
 from kernbench.explore.runner import Tally
 from kernbench.explore.space import Point, Sweep
 from kernbench.explore.store import DEFAULT_STORE, Store
 from kernbench.explore.why import best_row, run_point
 from kernbench.provenance import setting_text
 from kernbench.readable import bytes_text, time_text
-from kernbench.screen import ledger_text, new_console, shares_text
+from kernbench.screen import new_console, print_ledger, shares_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,8 +26,6 @@ _BYTES = ("scratch_peak_bytes", "hbm_bytes", "link_bytes")
 
 def figure_text(name: str, value: Any) -> str:
     """Write a value of a results column with its unit."""
-    if value is None or value != value or str(value) == "<NA>":
-        return ""
     if name == "makespan_ps":
         return time_text(int(value))
     if name in _BYTES:
@@ -89,15 +87,14 @@ def print_sweep(sweep: Sweep, store: Store, tally: Tally) -> None:
     console.print(table)
     result = why.result
     console.print(f"time goes to: {shares_text(result.time_by_cause or {})}")
-    if why.bounds:
-        span = result.makespan_ps or 1
-        bounds = Table(box=None, pad_edge=False, header_style="dim")
-        for heading in ("why: no schedule beats", "time", "of what it took", "where"):
-            bounds.add_column(heading)
-        for bound in why.bounds:
-            bounds.add_row(bound.name, time_text(bound.ps), f"{bound.ps / span:.1%}", escape(bound.where))
-        console.print(bounds)
-    console.print(f"[dim]ledger:[/] {escape(ledger_text(result.ledger))}")
+    span = result.makespan_ps or 1
+    bounds = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("why: no schedule beats", "time", "of what it took", "where"):
+        bounds.add_column(heading)
+    for bound in why.bounds:
+        bounds.add_row(bound.name, time_text(bound.ps), f"{bound.ps / span:.1%}", escape(bound.where))
+    console.print(bounds)
+    print_ledger(console, result.ledger, result.warnings)
     console.print(f"[dim]again:[/] {escape(result.command)}", soft_wrap=True)
 
 
@@ -132,7 +129,8 @@ def print_results(frame: pd.DataFrame, limit: int) -> None:
     for name in shown:
         table.add_column(escape(name), overflow="fold")
     for row in frame.head(limit or len(frame))[shown].itertuples(index=False):
-        cells = (figure_text(name, value) for name, value in zip(shown, row, strict=True))
+        pairs = zip(shown, row, strict=True)
+        cells = ("" if is_missing(value) else figure_text(name, value) for name, value in pairs)
         table.add_row(*(escape(cell.splitlines()[0] if cell else "") for cell in cells))
     console.print(table)
     if 0 < limit < len(frame):

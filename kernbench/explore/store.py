@@ -19,7 +19,6 @@ from kernbench._version import __version__
 from kernbench.errors import InputError, nearest
 from kernbench.explore.evaluate import Outcome
 
-DEFAULT_STORE = Path("kernbench.sqlite")
 _APPLICATION = 0x6B626E63  # "kbnc"
 _SCHEMA = 2
 _PATIENCE_S = 60

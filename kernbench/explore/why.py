@@ -13,6 +13,7 @@ from kernbench.run import RunResult, run_bench
 
 if TYPE_CHECKING:
     from kernbench.simulate.explain import Bound
+    from kernbench.simulate.timeline import Timeline
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Why:
 
     result: RunResult
     bounds: tuple[Bound, ...]
-    """Times that no schedule of the same commands on this machine can beat, largest first; none of a grid bench."""
+    """Times that no schedule of the same commands on this machine can beat, largest first."""
 
 
 def run_point(row: dict[str, Any]) -> Why:
@@ -37,7 +38,7 @@ def run_point(row: dict[str, Any]) -> Why:
     InputError
         If it failed, or takes another time now: its machine's file, its kernel or kernbench has changed since.
     """
-    from kernbench.simulate.explain import lower_bounds
+    from kernbench.bounds import bounds_of
 
     if row["status"] != "done":
         raise InputError(f"the point failed: {row['error']}")
@@ -48,15 +49,15 @@ def run_point(row: dict[str, Any]) -> Why:
 
     bench = find_bench(row["bench"])
     spec, implementation = apply_settings(form_for(bench, machine)[0], json.loads(row["settings"]))
-    bounds: list[Bound] = []
-    look = None if machine.holds_workgroups else lambda timeline: bounds.extend(lower_bounds(timeline))
+    timelines: list[Timeline] = []
+    look = None if machine.holds_workgroups else timelines.append
     result = run_bench(bench, machine, spec, implementation=implementation, mode="time", look=look)
     if result.makespan_ps != row["makespan_ps"]:
         raise InputError(
             f"the point now takes {result.makespan_ps:,} ps, not {row['makespan_ps']:,}: the kernel or kernbench has "
             "changed since the sweep was run: run the sweep again"
         )
-    return Why(result, tuple(sorted(bounds, key=lambda bound: -bound.ps)))
+    return Why(result, bounds_of(result, timelines[0] if timelines else None))
 
 
 def best_row(rows: list[dict[str, Any]], objectives: tuple[str, ...]) -> dict[str, Any] | None:

@@ -58,25 +58,24 @@ def _bisection(machine: Machine, level: int) -> Bisection:
     first, end = ((0, network.n_sip_links), (network.n_sip_links, network.n_shared), (network.n_shared, None))[level]
     pairs = grid.pairs()
     bandwidth = network.link_bandwidth[first:end].reshape(-1, len(pairs))
-    narrowest: tuple[int, int, int, str] | None = None
+    narrowest: tuple[int, int, int, Half] | None = None
     for half in halves(grid, uneven=bool((bandwidth != bandwidth[0, 0]).any())):
         a, b = half[pairs[:, 0]], half[pairs[:, 1]]
         for inside, leaving in ((half, a & ~b), (~half, b & ~a)):
             sums = bandwidth[:, leaving].sum(axis=1)
             owner = int(sums.argmin())
             if narrowest is None or sums[owner] < narrowest[0]:
-                cut = f"{compress(np.flatnonzero(inside).tolist())} | {compress(np.flatnonzero(~inside).tolist())}"
-                narrowest = int(sums[owner]), owner, int(leaving.sum()), cut
+                narrowest = int(sums[owner]), owner, int(leaving.sum()), inside
     assert narrowest is not None  # a level with links has two positions
-    least, owner, links, cut = narrowest
-    behind = _memory_behind(machine, level)
+    least, owner, links, inside = narrowest
+    behind = _memory_behind(machine, level, min(int(inside.sum()), int((~inside).sum())))
     return Bisection(
         level=LEVELS[level],
         key=KEYS[level],
         arrangement=grid.arrangement,
         positions=grid.count,
         where=_owner_name(machine, level, owner),
-        cut=cut,
+        cut=f"{compress(np.flatnonzero(inside).tolist())} | {compress(np.flatnonzero(~inside).tolist())}",
         links=links,
         bandwidth=least,
         scratch_ps=transfer_ps(machine.pe.scratch, least),
@@ -91,9 +90,9 @@ def _owner_name(machine: Machine, level: int, owner: int) -> str:
     return str(Place(owner) if level == 1 else Place(*divmod(owner, machine.cubes_per_sip)))
 
 
-def _memory_behind(machine: Machine, level: int) -> int | None:
-    """Bytes/s of the memories in the smaller half; None where the positions of the level share one."""
+def _memory_behind(machine: Machine, level: int, positions: int) -> int | None:
+    """Bytes/s of the memories in a part of so many positions; None where the positions of the level share one."""
     if level == 2 or (level == 1 and machine.memory_scope == "sip"):
         return None
     each = machine.memory.bandwidth * (machine.cubes_per_sip if machine.memory_scope == "cube" and level == 0 else 1)
-    return each * (machine.grids[level].count // 2)
+    return each * positions

@@ -29,7 +29,7 @@ class Bisection(_Part):
     links: int = Field(description="links that lead over the cut, in the direction that carries less")
     bandwidth: int = Field(description="their bytes/s, in that direction")
     scratch_ps: int = Field(description="time to move one PE's scratch over it, rounded up")
-    memory_behind: int | None = Field(description="bytes/s of the memories of one half; null if the halves share one")
+    memory_behind: int | None = Field(description="bytes/s of the memories of the smaller half; null if both share one")
     memory_ratio: float | None = Field(description="memory_behind / bandwidth")
 
 

@@ -13,7 +13,7 @@ from kernbench.lint.balance import HEADS
 from kernbench.lint.findings import rate_text, time_text
 from kernbench.lint.report import LintReport
 from kernbench.machine import Machine
-from kernbench.screen import ledger_text, new_console
+from kernbench.screen import new_console, print_ledger
 
 
 def print_lint(machine: Machine, report: LintReport, ledger: Ledger) -> None:
@@ -30,7 +30,7 @@ def print_lint(machine: Machine, report: LintReport, ledger: Ledger) -> None:
         colour = "yellow" if finding.severity == "warning" else "dim"
         where = escape(f"({', '.join(finding.keys)})")
         console.print(f"[{colour}]{finding.severity}:[/] {escape(finding.message)} [dim]{where}[/]")
-    console.print(f"[dim]ledger:[/] {escape(ledger_text(ledger))}")
+    print_ledger(console, ledger)
 
 
 def _print_table(console: Console, title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

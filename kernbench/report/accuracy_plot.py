@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.accuracy import Row
-
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")  # Okabe and Ito's, told apart by the colour-blind
-_MARKERS = ("o", "^", "s", "D")
+from kernbench.report.plots import style
 
 
 def plot_accuracy(rows: list[Row], file: Any, title: str) -> None:
@@ -45,7 +43,7 @@ def _draw_formats(axes: Any, rows: list[Row]) -> None:
         offset = 0.18 * (i - (len(layers) - 1) / 2)
         places = [len(formats) - 1 - formats.index(r.format) - offset for r in mine]
         axes.plot(
-            [r.rel_l2 for r in mine], places, linestyle="none", marker=_MARKERS[i % 4], color=_COLOURS[i % 4],
+            [r.rel_l2 for r in mine], places, linestyle="none", marker=style.marker(i), color=style.colour(i),
             markersize=4.5, alpha=0.75, label=layer,
         )  # fmt: skip
     axes.set_yticks(range(len(formats)), formats[::-1])
@@ -61,9 +59,9 @@ def _draw_sparse(axes: Any, rows: list[Row]) -> None:
         mine = [r for r in rows if r.layer == layer]
         densities = sorted({r.density for r in mine if r.density is not None})
         by_density = [np.array([r.rel_l2 for r in mine if r.density == d]) for d in densities]
-        axes.plot(densities, [e.mean() for e in by_density], marker=_MARKERS[i % 4], color=_COLOURS[i % 4], label=layer)
+        axes.plot(densities, [e.mean() for e in by_density], marker=style.marker(i), color=style.colour(i), label=layer)
         axes.fill_between(
-            densities, [e.min() for e in by_density], [e.max() for e in by_density], color=_COLOURS[i % 4], alpha=0.15
+            densities, [e.min() for e in by_density], [e.max() for e in by_density], color=style.colour(i), alpha=0.15
         )
     axes.set_xlabel("share of the causal blocks that are kept")
     axes.set_ylabel("relative L2 error: mean and range over heads")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kernbench.commandline import GOOD, output_file, reports_errors
+from kernbench.commandline import DEFAULT_STORE, GOOD, StoreOption, output_file, reports_errors
 
 
 @reports_errors
@@ -38,7 +38,7 @@ def report(
         ),
     ],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the page, index.html; it is made if need be.")],
-    store: Annotated[Path, typer.Option(help="File of the results of sweeps.")] = Path("kernbench.sqlite"),
+    store: StoreOption = DEFAULT_STORE,
 ) -> int:
     """Write a run or a sweep as one HTML page that needs nothing else: figures, pictures, source lines, the command."""
     from kernbench.explore.sweepfile import sweep_name
@@ -66,10 +66,13 @@ def _page_of_sweep(name: str, path: Path) -> str:
 
     import yaml
 
+    from kernbench.bench import find_bench
     from kernbench.explore.frame import results_frame
-    from kernbench.explore.store import DEFAULT_STORE, Store
+    from kernbench.explore.store import Store
     from kernbench.explore.sweepfile import METRICS, SweepFile
     from kernbench.explore.why import best_row, run_point
+    from kernbench.ledger import ledger_of
+    from kernbench.machine import load_machine
     from kernbench.report.again import time_again
     from kernbench.report.page.sweep_page import sweep_page
 
@@ -80,6 +83,7 @@ def _page_of_sweep(name: str, path: Path) -> str:
         objectives = tuple(METRICS[one] for one in sweep.objectives)
         best = best_row(list(store.rows(name)), objectives)
     winner = run_point(best).result if best else None
+    bench, machines = find_bench(sweep.bench), [load_machine(topology) for topology in sweep.topology]
     words = ["kernbench", "sweep", f"{name}.yaml", *(["--store", str(path)] if path != DEFAULT_STORE else [])]
     return sweep_page(
         frame,
@@ -90,4 +94,5 @@ def _page_of_sweep(name: str, path: Path) -> str:
         winner=winner,
         overrides=json.loads(best["overrides"]) if best else None,
         again=time_again(winner) if winner and winner.critical_path else None,
+        ledgers={machine.name: ledger_of(machine, bench) for machine in machines},
     )

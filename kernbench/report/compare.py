@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from kernbench.ledger import Ledger
 from kernbench.report.shares import parts_of
 from kernbench.run import CorrectnessResult, RunResult
 
@@ -68,6 +69,8 @@ class Comparison(_Part):
     differences: list[Difference]
     correctness_a: CorrectnessResult | None
     correctness_b: CorrectnessResult | None
+    ledger_a: Ledger
+    ledger_b: Ledger
     not_compared: list[str] = Field(description="what cannot be compared, and why")
 
 
@@ -96,6 +99,8 @@ def compare_runs(a: RunResult, b: RunResult) -> Comparison:
         differences=_differences(a, b),
         correctness_a=a.correctness,
         correctness_b=b.correctness,
+        ledger_a=a.ledger,
+        ledger_b=b.ledger,
         not_compared=_not_compared(a, b),
     )
 

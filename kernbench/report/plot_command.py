@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kernbench.commandline import GOOD, reports_errors
+from kernbench.commandline import DEFAULT_STORE, GOOD, StoreOption, reports_errors
 from kernbench.errors import InputError, nearest
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def plot(
     work: Annotated[str, typer.Option(help="scaling: column that says how much work a point is.")] = "S_kv",
     weak: Annotated[bool, typer.Option("--weak", help="scaling: the work grows with the PEs.")] = False,
     where: Annotated[str | None, typer.Option(metavar="EXPRESSION", help="Only these points of the sweep.")] = None,
-    store: Annotated[Path, typer.Option(help="File of the results of sweeps.")] = Path("kernbench.sqlite"),
+    store: StoreOption = DEFAULT_STORE,
 ) -> int:
     """Draw runs (causes, gantt, heat, roofline) or a sweep (latency, pareto, scaling)."""
     if kind not in (*OF_RUNS, *OF_SWEEPS):

@@ -12,7 +12,7 @@ from rich.table import Table
 from kernbench.provenance import setting_text
 from kernbench.readable import time_text
 from kernbench.report.compare import Change, Comparison
-from kernbench.screen import new_console
+from kernbench.screen import new_console, print_ledger
 
 MOST_ROWS = 12
 """Rows of a table that are printed; the rest is in the JSON."""
@@ -34,6 +34,16 @@ def print_comparison(found: Comparison) -> None:
     _print_correctness(console, found)
     for reason in found.not_compared:
         console.print(f"[yellow]not compared:[/] {escape(reason)}")
+    _print_ledgers(console, found)
+
+
+def _print_ledgers(console: Console, found: Comparison) -> None:
+    if found.ledger_a == found.ledger_b:
+        print_ledger(console, found.ledger_a)
+        return
+    for name, ledger in (("A", found.ledger_a), ("B", found.ledger_b)):
+        console.print(f"{name}: ", end="")
+        print_ledger(console, ledger)
 
 
 def _makespan(found: Comparison) -> str:

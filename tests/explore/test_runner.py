@@ -43,6 +43,21 @@ def test_grid_benches_are_swept_too(tmp_path):
         assert row["makespan_ps"] == alone.makespan_ps
 
 
+def test_a_winner_of_workgroups_has_its_bounds_too(tmp_path):
+    text = "bench: decode_splitkv\ntopology: [h200, mi300x]\nspec: {S_kv: [1024, 65536], batch: 16, splits: 8}"
+    run_here(text, tmp_path / "s.sqlite", "grid")
+    for row in rows_of(tmp_path / "s.sqlite", "grid"):
+        why, machine = run_point(row), kb.load_machine(row["topology"])
+        bounds = {bound.name: bound.ps for bound in why.bounds}
+        assert {"matrix", "vector", "memory", "starting launches"} <= set(bounds)
+        assert all(0 < ps <= row["makespan_ps"] for ps in bounds.values())
+        assert list(bounds.values()) == sorted(bounds.values(), reverse=True)
+        # at the rates of the machine's file nothing can be quicker than these
+        peak = machine.memory.bandwidth * machine.n_sips
+        assert row["hbm_bytes"] * 10**12 / peak <= bounds["memory"] + 1
+        assert bounds["starting launches"] == 2 * machine.spec.launch.graph
+
+
 def test_what_is_in_the_store_is_not_timed_again(tmp_path):
     run_here(SMALL, tmp_path / "s.sqlite")
     before = rows_of(tmp_path / "s.sqlite")

@@ -91,7 +91,7 @@ def test_a_sweep_prints_its_winner_and_why(folder):
     assert code == 0, output
     assert "small: 12 points (12 timed now, 0 taken from kernbench.sqlite)" in output
     assert "why: no schedule beats" in output
-    assert re.search(r"ledger: \d+ figures sourced, \d+ calibrated, \d+ assumed", output)
+    assert re.search(r"\nledger: \d+ figures sourced, .* 1 changed; times on meshes follow from these figures", output)
     assert (
         "again: kernbench run gqa_decode_long --topology cube1_pe8 --override 'cube.memory.bandwidth=1.2 TB/s'"
         in output
@@ -183,6 +183,19 @@ def test_results_are_listed_filtered_sorted_and_exported(folder):
     parquet = pd.read_parquet("few.parquet")
     assert list(parquet["makespan_ps"]) == [int(row["makespan_ps"]) for row in rows]
     assert list(parquet.columns) == list(frame.columns)
+
+
+def test_results_of_points_that_failed_are_listed_with_their_reason(folder):
+    Path("some.yaml").write_text("bench: gqa_decode_long\ntopology: pe1\nspec: {S_kv: 64, h_q: [9, 8], h_kv: 4}")
+    assert kernbench("sweep", "some.yaml", "--workers", "1")[0] == 0
+    code, output = kernbench("results", "some")
+    assert code == 0, output
+    heading, first, second, *_ = output.splitlines()
+    assert "makespan_ps" in heading
+    assert first.split()[0] == "8"  # smallest first, what has no time behind
+    assert "µs" in first
+    assert second.split()[:2] == ["9", "False"]  # nothing stands where there is no result
+    assert "h_q" in second
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,12 @@ def test_levels_come_innermost_first_and_one_position_is_no_level():
     assert lint(kb.load_machine("pe1")).bisections == lint(kb.load_machine("pe1")).hot_links == ()
 
 
+@pytest.mark.parametrize(("cubes", "behind"), [(("mesh", 3, 3), 3), (("torus", 3, 3), 3), (("mesh", 5, 5), 10)])
+def test_where_no_straight_cut_halves_a_level_the_memories_are_those_of_the_smaller_part(cubes, behind):
+    cut = cut_of(lint(machine(cubes)), "CUBE")
+    assert cut.memory_behind == behind * MEMORY
+
+
 def test_a_single_slow_link_makes_the_cut_that_it_is_in_the_narrowest():
     slow = {"from": "sip0.cube5", "to": "sip0.cube6", "bandwidth": "16 GB/s"}
     cut = cut_of(lint(machine(("ring", 8, 1), links=[slow])), "CUBE")

@@ -176,6 +176,14 @@ def test_the_command_prints_and_writes_the_comparison(runs, tmp_path):
     )
 
 
+def test_the_command_says_what_stands_behind_each_time(runs, tmp_path):
+    done = kernbench("compare", *written(tmp_path, a=runs["a"], b=runs["slow"]))
+    for name, run in (("A", runs["a"]), ("B", runs["slow"])):
+        assert f"{name}: ledger: {run.ledger.summary}; times on meshes" in done.stdout
+    same = kernbench("compare", *written(tmp_path, a=runs["a"], b=runs["longer"]))
+    assert same.stdout.count("ledger: ") == 1
+
+
 @pytest.mark.parametrize("name", ["values", "grid"])
 def test_the_command_says_what_it_cannot_compare(runs, tmp_path, name):
     done = kernbench("compare", *written(tmp_path, a=runs["a"], b=runs[name]))

@@ -12,6 +12,7 @@ import kernbench as kb
 from kernbench.bench import find_bench
 from kernbench.cli import app
 from kernbench.errors import InputError
+from kernbench.ledger import ledger_of
 from kernbench.report.again import time_again
 from kernbench.report.page.run_page import run_page
 from kernbench.report.page.sweep_page import sweep_page
@@ -134,6 +135,15 @@ def test_lower_bounds_stand_beside_what_was_achieved(results, pages, name, secti
         assert bound.ps <= result.makespan_ps
 
 
+def test_lower_bounds_of_a_grid_bench_are_those_of_its_engines_and_launches(results, pages):
+    result, page = results["grid"], pages["grid"]
+    for name, share in result.engines.items():
+        ps = page.numbers("bounds", name)[0]
+        assert share * result.makespan_ps - 1 <= ps <= share * result.makespan_ps
+    overhead = sum(launch.overhead_ps for launch in result.launches)
+    assert page.numbers("bounds", "starting launches") == [overhead, overhead, overhead / result.makespan_ps]
+
+
 def test_launches_stand_in_the_place_of_the_path(results, pages):
     page = pages["grid"]
     assert "path" not in page.rows
@@ -207,6 +217,24 @@ def test_a_sweep_of_which_nothing_is_done_has_no_pictures():
 
 def test_the_winner_is_named_with_what_its_machine_changes(pages):
     assert "cube.memory.bandwidth 1.9 TB/s" in " ".join(pages["sweep"].texts["why"].split())
+
+
+def test_a_sweep_says_how_its_winner_is_checked(results, pages):
+    correctness = results["both"].correctness
+    assert pages["sweep"].numbers("correctness", "relative L2, whole output")[0] == correctness.rel_l2
+    timed = results["time"]
+    page = Page(sweep_page(frame(5), name="t", command=COMMAND, winner=timed, again=time_again(timed)))
+    assert "--mode time" in timed.command
+    assert timed.command.replace(" --mode time", "") in page.texts["correctness"]
+    assert "--mode" not in page.texts["correctness"]
+
+
+def test_a_sweep_has_the_ledger_of_each_machine_with_or_without_a_winner():
+    ledgers = {name: ledger_of(kb.load_machine(name)) for name in ("row4_pe8", "grid8x8_pe8")}
+    page = Page(sweep_page(frame(5), name="none", command=COMMAND, winner=None, again=None, ledgers=ledgers))
+    for name, ledger in ledgers.items():
+        assert f"{name}, before the sweep changes anything: {ledger.summary}" in page.texts["ledger"]
+        assert ledger.outside_validation[0] in page.texts["ledger"]
 
 
 def test_a_sweep_without_a_winner_says_so():
@@ -327,6 +355,7 @@ def test_the_command_shows_a_stored_sweep(tmp_path, monkeypatch):
     assert page.data["result"]["makespan_ps"] == min(times)
     assert "kernbench sweep small.yaml" in page.texts["reproduce"]
     assert "TILE_S_KV" in page.texts["reproduce"]  # the sweep file is there as well
+    assert "pe1, before the sweep changes anything" in page.texts["ledger"]
 
 
 def test_an_unknown_sweep_is_one_message(tmp_path, monkeypatch):

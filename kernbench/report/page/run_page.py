@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from kernbench.bounds import bounds_of
 from kernbench.machine import Machine
 from kernbench.provenance import kernel_file
 from kernbench.report.again import Again, machine_of
@@ -15,7 +16,7 @@ from kernbench.report.page.points import Points, points_of
 from kernbench.report.page.render import render
 from kernbench.report.shares import parts_of
 from kernbench.run import PathResult, RunResult
-from kernbench.simulate.explain import Bound, lower_bounds
+from kernbench.simulate.explain import Bound
 
 _PICTURES = {
     "timeline": ("Over time", ("gantt", "gantt-cube")),
@@ -53,10 +54,8 @@ class TimedRun:
     listings: list[Listing]
     by_place: list[Share]
     segments: Points
-    bounds: list[Bound]
-    """Largest first; none for grids of workgroups."""
-    busy: list[Share]
-    """How long each kind of engine is busy, largest first."""
+    bounds: tuple[Bound, ...]
+    """Largest first."""
 
 
 def run_page(result: RunResult, again: Again | None) -> str:
@@ -88,7 +87,6 @@ def timed_run(result: RunResult, machine: Machine, again: Again | None) -> Timed
         return None
     path, pictures = result.critical_path, run_pictures(result, machine, again)
     lines = path.time_by_line if path else {}
-    bounds = sorted(lower_bounds(again.timeline), key=lambda bound: -bound.ps) if again else []
     return TimedRun(
         by_cause=_shares(result.time_by_cause or {}, result.makespan_ps),
         pictures=pictures,
@@ -96,8 +94,7 @@ def timed_run(result: RunResult, machine: Machine, again: Again | None) -> Timed
         listings=listings(lines, parts_of(lines, result.makespan_ps), kernel_file(again.bench)) if again else [],
         by_place=_shares(path.time_by_place, result.makespan_ps) if path else [],
         segments=_segments(path),
-        bounds=bounds,
-        busy=_busy(result.engines or {}, result.makespan_ps),
+        bounds=bounds_of(result, again.timeline if again else None),
     )
 
 
@@ -118,11 +115,6 @@ def _shares(shares: Mapping[str, float], whole: int) -> list[Share]:
     return [Share(name, share, parts[name]) for name, share in shares.items()]
 
 
-def _busy(engines: Mapping[str, float], makespan_ps: int) -> list[Share]:
-    ordered = sorted(engines.items(), key=lambda item: -item[1])
-    return [Share(name, share, round(share * makespan_ps)) for name, share in ordered]
-
-
 def _segments(path: PathResult | None) -> Points:
     names = ("start_ps", "end_ps", "takes_ps", "pe", "cause", "line")
     segments = path.segments if path else []
@@ -131,7 +123,7 @@ def _segments(path: PathResult | None) -> Points:
 
 def _sections(result: RunResult, run: TimedRun | None) -> list[tuple[str, str]]:
     """Return id and title of each section that the page has, for its contents."""
-    bounds = [] if run is None else [("bounds", "Lower bounds" if run.bounds else "Engines in use")]
+    bounds = [] if run is None else [("bounds", "Lower bounds")]
     return [
         ("summary", "Summary"),
         ("machine", "Machine"),

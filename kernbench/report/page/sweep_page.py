@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kernbench.explore.frame import is_missing
+from kernbench.ledger import Ledger
 from kernbench.report.again import Again, machine_of
 from kernbench.report.page.pictures import machine_picture
 from kernbench.report.page.points import Points, points_of
@@ -66,6 +69,7 @@ def sweep_page(
     winner: RunResult | None,
     overrides: Mapping[str, Any] | None = None,
     again: Again | None,
+    ledgers: Mapping[str, Ledger] | None = None,
 ) -> str:
     """Return the page of a sweep.
 
@@ -87,6 +91,8 @@ def sweep_page(
         Values of the machine's file that the winner changes, by dotted key.
     again
         The winner timed again, if it has a timeline: its bounds and pictures are made of it.
+    ledgers
+        Name of each machine of the sweep, as its file says it is → its ledger.
     """
     machine = None if winner is None else again.machine if again else machine_of(winner)
     run = timed_run(winner, machine, again) if winner and machine else None
@@ -104,12 +110,23 @@ def sweep_page(
         picture_sections=sections,
         result=winner,
         overrides=overrides or {},
+        values_command=_with_values(winner.command) if winner else "",
+        ledgers=ledgers or {},
         run=run,
         machine=machine_picture(machine) if machine else None,
         # without the seconds on the host, in which alone one page would differ from the next
         document=json.loads(winner.model_dump_json(exclude={"wall"})) if winner else None,
-        sections=_sections(winner, run, sections, failures),
+        sections=_sections(winner, run, sections, failures, bool(winner or ledgers)),
     )
+
+
+def _with_values(command: str) -> str:
+    """Return the command of a run that computes values, too."""
+    words = shlex.split(command)
+    if "--mode" in words:
+        at = words.index("--mode")
+        del words[at : at + 2]
+    return shlex.join(words)
 
 
 def frame_points(frame: DataFrame) -> Points:
@@ -138,13 +155,9 @@ def plain(value: Any) -> Any:
         return ",".join(map(str, value))
     if isinstance(value, float):  # a column of integers with gaps comes as floats
         return None if not math.isfinite(value) else int(value) if value.is_integer() else value
-    return value if value is None or isinstance(value, (bool, int, str)) else _text(value)
-
-
-def _text(value: Any) -> str | None:
-    import pandas
-
-    return None if pandas.isna(value) else str(value)
+    if isinstance(value, (bool, int, str)):
+        return value
+    return None if is_missing(value) else str(value)
 
 
 def _same(frame: DataFrame) -> dict[str, Any]:
@@ -176,16 +189,21 @@ def _failures(frame: DataFrame) -> list[Failure]:
 
 
 def _sections(
-    winner: RunResult | None, run: TimedRun | None, pictures: Sequence[PictureSection], failures: Sequence[Failure]
+    winner: RunResult | None,
+    run: TimedRun | None,
+    pictures: Sequence[PictureSection],
+    failures: Sequence[Failure],
+    has_ledger: bool,
 ) -> list[tuple[str, str]]:
-    of_winner = [("machine", "Machine of the winner"), *time_sections(winner, run)] if winner else []
+    machine, correctness = ("machine", "Machine of the winner"), ("correctness", "Correctness")
+    of_winner = [machine, correctness, *time_sections(winner, run)] if winner else []
     return [
         ("summary", "Summary"),
         *([("why", "Winner, and why")] if winner else []),
         *((section.id, section.title) for section in pictures),
         ("points", "Points"),
         *of_winner,
-        *([("ledger", "Where the figures come from")] if winner else []),
+        *([("ledger", "Where the figures come from")] if has_ledger else []),
         *([("failures", "Failures")] if failures else []),
         ("reproduce", "Make it again"),
     ]

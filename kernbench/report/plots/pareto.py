@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _LOG_FROM = 20.0
 """Largest over least value from which an axis is logarithmic."""
+_MOST_SINGLE = 1000
+"""Beaten points that a vector file has one by one: thousands make a page slow to scroll and to print."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ def pareto_figure(data: ParetoData, title: str = "") -> Figure:
     others, front = [p for p in data.points if not p.on_front], data.front
     axes.plot(
         [p.x for p in others], [p.y for p in others], ls="none", marker="o", ms=3.5, mfc="none", mec=style.FAINT,
-        mew=0.7, label=f"{len(others)} points that another beats",
+        mew=0.7, label=f"{len(others)} points that another beats", rasterized=len(others) > _MOST_SINGLE,
     )  # fmt: skip
     axes.plot(
         [p.x for p in front], [p.y for p in front], drawstyle="steps-post", color=style.PALETTE[0], marker="o",

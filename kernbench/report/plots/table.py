@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from kernbench.errors import InputError, TopologyError, nearest
-from kernbench.machine import units
+from kernbench.errors import InputError, nearest
+from kernbench.explore.expressions import quantity
+from kernbench.explore.frame import is_missing
 from kernbench.report.plots import style
 
 if TYPE_CHECKING:
@@ -57,15 +58,15 @@ def usable(frame: pd.DataFrame, numeric: Sequence[str]) -> pd.DataFrame:
 
 def _number(name: str, value: Any) -> float:
     """Read a cell as a number, NaN if it is empty."""
-    if value is None or value != value or type(value).__name__ == "NAType":
+    if is_missing(value):
         return math.nan
     if isinstance(value, str):
-        for kind in units.KINDS:
-            try:
-                return float(units.parse(value, kind))
-            except TopologyError:
-                continue
-        raise InputError(f"column {name!r} holds {value!r}, which is no number and no quantity: choose another column")
+        found = quantity(value)
+        if found is None:
+            raise InputError(
+                f"column {name!r} holds {value!r}, which is no number and no quantity: choose another column"
+            )
+        return float(found[0])
     return float(value)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kernbench.errors import InputError
 from kernbench.report.plots.pareto import pareto_data, pareto_figure
-from kernbench.report.plots.style import picture_bytes
+from kernbench.report.plots.style import picture_bytes, svg_text
 from tests.report.plots.sweeps import sweep
 
 COORDINATE = st.integers(1, 12)
@@ -52,3 +52,14 @@ def test_it_is_drawn_the_same_twice(count: int) -> None:
     data = pareto_data(sweep(S_kv=list(range(count)), sharding=["heads=pe"]))
     assert picture_bytes(pareto_figure(data), "svg") == picture_bytes(pareto_figure(data), "svg")
     assert picture_bytes(pareto_figure(data), "png").startswith(b"\x89PNG")
+
+
+def test_a_crowd_of_beaten_points_is_one_image_in_a_page() -> None:
+    frame = sweep(S_kv=list(range(1, 3001))).assign(
+        makespan_ps=[1 + 7919 * i % 3001 for i in range(3000)], cost=[1.0 + 104729 * i % 2999 for i in range(3000)]
+    )
+    data = pareto_data(frame)
+    text = svg_text(pareto_figure(data), "pareto")
+    assert text.count("<use") < 1000  # letters are such elements, too
+    assert text.count("<image") == 1
+    assert text == svg_text(pareto_figure(data), "pareto")

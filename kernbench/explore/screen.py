@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 from rich.table import Table
 
+from kernbench.commandline import DEFAULT_STORE
 from kernbench.errors import InputError, nearest
 from kernbench.explore.frame import is_missing, varied
 from kernbench.explore.runner import Tally
 from kernbench.explore.space import Point, Sweep
-from kernbench.explore.store import DEFAULT_STORE, Store
+from kernbench.explore.store import Store
 from kernbench.explore.why import best_row, run_point
 from kernbench.provenance import setting_text
 from kernbench.readable import bytes_text, time_text

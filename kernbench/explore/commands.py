@@ -34,7 +34,7 @@ def sweep(
     """Time a bench over settings and machines; what is done stays done, whenever it is interrupted."""
     if cluster is not None and workers is not None:
         raise InputError("--workers is for this machine; a cluster has the workers that it has")
-    from kernbench.explore.runner import Runner
+    from kernbench.explore.runner import Runner, basis_text
     from kernbench.explore.screen import print_sweep
     from kernbench.explore.search import run_sweep
     from kernbench.explore.space import Sweep
@@ -45,7 +45,7 @@ def sweep(
     read = SweepFile.read(file)
     checked = Sweep.of(read, str(file))
     with Store(store, create=True) as results:
-        results.begin(read.name, read.model_dump_json(exclude_defaults=True))
+        results.begin(read.name, read.model_dump_json(exclude_defaults=True), basis_text(checked))
         hired = cluster_workers(cluster) if cluster is not None else local_workers(workers)
         with hired as hands, _shown(checked, no_progress) as show:
             runner = Runner(checked, results, hands, show)

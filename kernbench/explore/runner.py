@@ -37,6 +37,7 @@ class Found:
     """A point with its result."""
 
     point: Point
+    origin: Origin
     outcome: Outcome
     feasible: bool
     """Whether it is done and breaks no constraint on results."""
@@ -65,6 +66,13 @@ class Tally:
 
 
 Progress = Callable[[Tally], None]
+
+
+def basis_text(sweep: Sweep) -> str:
+    """Return what the points of a sweep depend on beside its file, for the store to notice a change."""
+    context = Context.of(sweep.bench, sweep.machines)
+    machines = [machine.sha256 for machine in sweep.machines]
+    return json.dumps([context.kernel_sha256, version_text(context.code_sha256), *machines])
 
 
 class Runner:
@@ -178,14 +186,20 @@ class Runner:
             values = sweep.values(prepared.point, *expressions) | {name: getattr(outcome, name) for name in RESULTS}
             feasible = all(expression.holds(values) for expression in sweep.after)
             cost = sweep.cost.number(values) if sweep.cost else None
-        return Found(prepared.point, outcome, feasible, cost, is_new)
+        return Found(prepared.point, prepared.origin, outcome, feasible, cost, is_new)
 
     def _store(self, found: list[Found], new: dict[str, Prepared]) -> None:
         keys = {one.outcome.key: one.outcome for one in found}
         self.store.add(
             self.sweep.file.name,
             [(prepared.origin, keys[key]) for key, prepared in new.items()],
-            [Member(one.point.position, one.outcome.key, one.feasible, one.cost) for one in found],
+            [
+                Member(
+                    one.point.position, one.outcome.key, one.feasible, one.cost,
+                    one.origin.topology, one.origin.overrides, one.origin.settings,
+                )  # fmt: skip
+                for one in found
+            ],
         )
 
     def _counted(self, found: Found) -> Found:

@@ -21,7 +21,7 @@ from kernbench.explore.evaluate import Outcome
 
 DEFAULT_STORE = Path("kernbench.sqlite")
 _APPLICATION = 0x6B626E63  # "kbnc"
-_SCHEMA = 1
+_SCHEMA = 2
 _PATIENCE_S = 60
 """How long a writer waits for another one's transaction."""
 _TABLES = """
@@ -32,9 +32,10 @@ CREATE TABLE points (
     status TEXT NOT NULL, error TEXT, spec TEXT NOT NULL, pes INTEGER, commands INTEGER, makespan_ps INTEGER,
     scratch_peak_bytes INTEGER, hbm_bytes INTEGER, link_bytes INTEGER, flops INTEGER
 ) WITHOUT ROWID;
-CREATE TABLE sweeps (name TEXT PRIMARY KEY, definition TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE sweeps (name TEXT PRIMARY KEY, definition TEXT NOT NULL, basis TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE members (
     sweep TEXT NOT NULL, position INTEGER NOT NULL, key TEXT NOT NULL, feasible INTEGER, cost REAL,
+    topology TEXT NOT NULL, overrides TEXT NOT NULL, settings TEXT NOT NULL,
     PRIMARY KEY (sweep, position)
 ) WITHOUT ROWID;
 """
@@ -57,13 +58,16 @@ class Origin:
 
 @dataclass(frozen=True)
 class Member:
-    """A point's place in a sweep."""
+    """A point's place in a sweep, and how the sweep writes it: others may write the same point otherwise."""
 
     position: int
     key: str
     feasible: bool | None
     """Whether it is done and breaks no constraint."""
     cost: float | None
+    topology: str
+    overrides: str
+    settings: str
 
 
 def point_key(kernel_sha256: str, settings: str, machine_sha256: str, version: str) -> str:
@@ -95,25 +99,30 @@ class Store:
 
     def __init__(self, path: Path, create: bool = False) -> None:
         self.path = path
+        self._begun: dict[str, tuple[str, str]] = {}
         if not create and not path.exists():
             raise InputError(f"there is no store {path}; `kernbench sweep FILE` makes one")
         if path.is_dir():
             raise InputError(f"{path} is a directory; a store is a file")
         with self._clear_errors():
-            self._connection = sqlite3.connect(path, timeout=_PATIENCE_S, isolation_level=None)
-            with self._transaction():
-                self._prepare()
+            file = path.absolute()  # some relative paths mean another thing to SQLite, as :memory:
+            self._connection = sqlite3.connect(file, timeout=_PATIENCE_S, isolation_level=None)
+            if create:
+                with self._transaction():
+                    self._prepare(create)
+            else:
+                self._prepare(create)
 
-    def _prepare(self) -> None:
+    def _prepare(self, create: bool) -> None:
         application = self._one("PRAGMA application_id")
         empty = not self._one("SELECT count(*) FROM sqlite_master")
-        if empty and application == 0:
+        if create and empty and application == 0:
             for statement in _TABLES.split(";"):
                 self._connection.execute(statement)
             self._connection.execute(f"PRAGMA application_id = {_APPLICATION}")
             self._connection.execute(f"PRAGMA user_version = {_SCHEMA}")
         elif application != _APPLICATION:
-            raise InputError(f"{self.path} is an SQLite file, but no store of kernbench; name another with --store")
+            raise InputError(f"{self.path} is empty or another program's, no store of kernbench; name another with --store")
         elif self._one("PRAGMA user_version") != _SCHEMA:
             raise InputError(f"{self.path} is a store of another version of kernbench; name another with --store")
 
@@ -149,16 +158,35 @@ class Store:
             raise
 
     # ---------------------------------------------------------------- writing
-    def begin(self, sweep: str, definition: str) -> None:
-        """Note the definition of a sweep; where it has changed, its points are counted anew (results are kept)."""
+    def begin(self, sweep: str, definition: str, basis: str = "") -> None:
+        """Note what a sweep is; where that has changed, its points are counted anew (results are kept).
+
+        Parameters
+        ----------
+        sweep, definition
+            Its name, and its file as JSON.
+        basis
+            What its points depend on beside the file: the kernel, the machines, kernbench.
+        """
+        self._begun[sweep] = (definition, basis)
         with self._clear_errors(), self._transaction():
-            old = self._connection.execute("SELECT definition FROM sweeps WHERE name = ?", [sweep]).fetchone()
-            if old is None or old[0] != definition:
+            if self._noted(sweep) != (definition, basis):
                 self._connection.execute("DELETE FROM members WHERE sweep = ?", [sweep])
-                self._connection.execute("INSERT OR REPLACE INTO sweeps VALUES (?, ?)", [sweep, definition])
+                self._connection.execute("INSERT OR REPLACE INTO sweeps VALUES (?, ?, ?)", [sweep, definition, basis])
+
+    def _noted(self, sweep: str) -> tuple[str, str] | None:
+        query = "SELECT definition, basis FROM sweeps WHERE name = ?"
+        found: tuple[str, str] | None = self._connection.execute(query, [sweep]).fetchone()
+        return found
 
     def add(self, sweep: str, points: Iterable[tuple[Origin, Outcome]], members: Iterable[Member]) -> None:
-        """Add results and their places in a sweep, all or none; a result that is there already stays as it is."""
+        """Add results and their places in a sweep, all or none; a result that is there already stays as it is.
+
+        Raises
+        ------
+        InputError
+            If it cannot be written, or another process has begun another sweep of this name since.
+        """
         rows = [
             (
                 outcome.key, origin.bench, origin.topology, origin.overrides, origin.settings, origin.sharding,
@@ -168,10 +196,15 @@ class Store:
             )
             for origin, outcome in points
         ]  # fmt: skip
-        places = [(sweep, m.position, m.key, m.feasible, m.cost) for m in members]
+        places = [(sweep, m.position, m.key, m.feasible, m.cost, m.topology, m.overrides, m.settings) for m in members]
         with self._clear_errors(), self._transaction():
+            if self._noted(sweep) != self._begun.get(sweep):
+                raise InputError(
+                    f"{self.path}: another process has begun another sweep that is called {sweep}; the points that were "
+                    "stored are kept: give one of the two another name"
+                )
             self._connection.executemany(f"INSERT OR IGNORE INTO points VALUES ({','.join('?' * 19)})", rows)
-            self._connection.executemany("INSERT OR REPLACE INTO members VALUES (?, ?, ?, ?, ?)", places)
+            self._connection.executemany("INSERT OR REPLACE INTO members VALUES (?, ?, ?, ?, ?, ?, ?, ?)", places)
 
     # ---------------------------------------------------------------- reading
     def outcomes(self, keys: Sequence[str]) -> dict[str, Outcome]:
@@ -204,7 +237,7 @@ class Store:
         values: list[str] = []
         if sweep is not None:
             query = (
-                "SELECT p.*, m.sweep, m.position, m.feasible, m.cost FROM members m JOIN points p ON p.key = m.key "
+                "SELECT p.*, m.* FROM members m JOIN points p ON p.key = m.key "
                 "WHERE m.sweep = ? ORDER BY m.position"
             )
             values = [sweep]

@@ -3,7 +3,7 @@
 from concurrent.futures import Executor, Future
 from pathlib import Path
 
-from kernbench.explore.runner import Runner
+from kernbench.explore.runner import Runner, basis_text
 from kernbench.explore.search import run_sweep
 from kernbench.explore.space import Sweep
 from kernbench.explore.store import Store
@@ -47,7 +47,7 @@ def run_here(text, path: Path, name="small", slots=2, progress=None):
     """Run a sweep in this process; return its tally and how many points were timed."""
     sweep, executor = read_sweep(text, name), HereExecutor()
     with Store(path, create=True) as store:
-        store.begin(name, sweep.file.model_dump_json(exclude_defaults=True))
+        store.begin(name, sweep.file.model_dump_json(exclude_defaults=True), basis_text(sweep))
         tally = run_sweep(Runner(sweep, store, Workers(executor, slots), progress))
     return tally, executor.points
 

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kernbench.bench import AnyBench, Bench, apply_settings, find_bench
+from kernbench.bench import AnyBench, Bench, apply_settings, find_bench, names_failures
 from kernbench.errors import InputError, KernbenchError
 from kernbench.explore.space import overridden
 from kernbench.machine import Machine
 from kernbench.on_grid import form_for
-from kernbench.provenance import code_sha256, kernel_sha256
+from kernbench.provenance import code_sha256, sources_sha256
 from kernbench.record import Trace, record
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Context:
     """What all points of a sweep share; a worker checks that it has the same code."""
 
     bench: str
-    kernel_sha256: str
+    sources_sha256: str
     code_sha256: str
     machines: str
     """JSON: for each machine its document and the name of its file."""
@@ -43,7 +43,7 @@ class Context:
     def of(cls, bench: AnyBench, machines: Sequence[Machine]) -> Context:
         """Return the context of a sweep in this process."""
         documents = [[dict(machine.document), machine.source] for machine in machines]
-        return cls(bench.name, kernel_sha256(bench), code_sha256(), json.dumps(documents))
+        return cls(bench.name, sources_sha256(bench), code_sha256(), json.dumps(documents))
 
 
 @dataclass(frozen=True)
@@ -104,13 +104,13 @@ class Evaluator:
 
         self.context = context
         bench = find_bench(context.bench)
-        if (kernel_sha256(bench), code_sha256()) != (context.kernel_sha256, context.code_sha256):
+        self._machines = [Machine.from_document(*pair) for pair in json.loads(context.machines)]
+        self._bench = form_for(bench, self._machines[0])[0]
+        if (sources_sha256(self._bench), code_sha256()) != (context.sources_sha256, context.code_sha256):
             raise InputError(
                 f"a worker has another version of kernbench, or of the bench {context.bench}, than this process: "
                 "install the same on both"
             )
-        self._machines = [Machine.from_document(*pair) for pair in json.loads(context.machines)]
-        self._bench = form_for(bench, self._machines[0])[0]
         self._traces: OrderedDict[tuple[Any, ...], Trace | KernbenchError] = OrderedDict()
         self._like: Program | None = None
         self._workspace = Workspace()
@@ -155,7 +155,8 @@ class Evaluator:
                 self._traces.popitem(last=False)
             assert isinstance(self._bench, Bench)  # a grid bench has an implementation
             try:
-                args, _ = self._bench.arguments(spec, machine, None)
+                with names_failures(self._bench):
+                    args, _ = self._bench.arguments(spec, machine, None)
                 self._traces[key] = record(self._bench.kernel, machine, args=args)
             except KernbenchError as error:
                 self._traces[key] = error

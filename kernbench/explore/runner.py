@@ -19,6 +19,10 @@ from kernbench.provenance import machine_argument
 _CHUNK_S = 0.5
 """Seconds that a chunk should take: what a kill loses, and how often the progress moves."""
 _LARGEST_CHUNK = 256
+_WORKER_ENDED = (
+    "a worker process ended (out of memory?); the points that were stored are kept: run the same command again, with "
+    "fewer --workers if memory is short"
+)
 _LOOKUP = 256
 """Points that are looked up in the store at once."""
 
@@ -44,6 +48,11 @@ class Found:
     cost: float | None
     is_new: bool
     """Whether it was timed now, and not taken from the store."""
+
+    @property
+    def written(self) -> tuple[str, str, str]:
+        """How its sweep writes it: the machine's file, the overrides, the settings."""
+        return self.origin.topology, self.origin.overrides, self.origin.settings
 
     def objectives(self, names: tuple[str, ...]) -> tuple[float, ...]:
         """Return the values that are minimised."""
@@ -72,7 +81,7 @@ def basis_text(sweep: Sweep) -> str:
     """Return what the points of a sweep depend on beside its file, for the store to notice a change."""
     context = Context.of(sweep.bench, sweep.machines)
     machines = [machine.sha256 for machine in sweep.machines]
-    return json.dumps([context.kernel_sha256, version_text(context.code_sha256), *machines])
+    return json.dumps([context.sources_sha256, version_text(context.code_sha256), *machines])
 
 
 class Runner:
@@ -104,7 +113,7 @@ class Runner:
                     ready.append(item)
                 if len(ready) >= self._chunk or (exhausted and ready):
                     jobs = [prepared.job for prepared in ready]
-                    waiting[self.workers.executor.submit(evaluate_chunk, self._context, jobs)] = ready
+                    waiting[self._submit(jobs)] = ready
                     ready = []
             if not waiting:
                 return
@@ -112,16 +121,19 @@ class Runner:
             for future in done:
                 yield from self._finished(waiting.pop(future), future, twins)
 
+    def _submit(self, jobs: list[Job]) -> Future[tuple[list[Outcome], float]]:
+        try:
+            return self.workers.executor.submit(evaluate_chunk, self._context, jobs)
+        except BrokenProcessPool:
+            raise InputError(_WORKER_ENDED) from None
+
     def _finished(
         self, chunk: list[Prepared], future: Future[tuple[list[Outcome], float]], twins: dict[str, list[Prepared]]
     ) -> Iterator[Found]:
         try:
             outcomes, seconds = future.result()
         except BrokenProcessPool:
-            raise InputError(
-                "a worker process ended (out of memory?); the points that were stored are kept: "
-                "run the same command again, with fewer --workers if memory is short"
-            ) from None
+            raise InputError(_WORKER_ENDED) from None
         self._chunk = min(max(int(len(chunk) * _CHUNK_S / max(seconds, 1e-3)), 1), 2 * len(chunk), _LARGEST_CHUNK)
         found = []
         for outcome, prepared in zip(outcomes, chunk, strict=True):
@@ -171,7 +183,7 @@ class Runner:
             sharding = sharding_text(fields, machine)
         except KernbenchError:
             pass  # no such spec or machine: timing it says why
-        kernel = self._context.kernel_sha256
+        kernel = self._context.sources_sha256
         key = point_key(kernel, f"{self.sweep.bench.name} {canonical}", sha, self._version)
         origin = Origin(
             self.sweep.bench.name, machine_argument(base), overrides, settings, sharding, sha, kernel, self._version
@@ -193,13 +205,7 @@ class Runner:
         self.store.add(
             self.sweep.file.name,
             [(prepared.origin, keys[key]) for key, prepared in new.items()],
-            [
-                Member(
-                    one.point.position, one.outcome.key, one.feasible, one.cost,
-                    one.origin.topology, one.origin.overrides, one.origin.settings,
-                )  # fmt: skip
-                for one in found
-            ],
+            [Member(one.point.position, one.outcome.key, one.feasible, one.cost, *one.written) for one in found],
         )
 
     def _counted(self, found: Found) -> Found:

@@ -28,7 +28,7 @@ _TABLES = """
 CREATE TABLE points (
     key TEXT PRIMARY KEY,
     bench TEXT NOT NULL, topology TEXT NOT NULL, overrides TEXT NOT NULL, settings TEXT NOT NULL,
-    sharding TEXT NOT NULL, machine_sha256 TEXT NOT NULL, kernel_sha256 TEXT NOT NULL, version TEXT NOT NULL,
+    sharding TEXT NOT NULL, machine_sha256 TEXT NOT NULL, sources_sha256 TEXT NOT NULL, version TEXT NOT NULL,
     status TEXT NOT NULL, error TEXT, spec TEXT NOT NULL, pes INTEGER, commands INTEGER, makespan_ps INTEGER,
     scratch_peak_bytes INTEGER, hbm_bytes INTEGER, link_bytes INTEGER, flops INTEGER
 ) WITHOUT ROWID;
@@ -52,7 +52,7 @@ class Origin:
     settings: str
     sharding: str
     machine_sha256: str
-    kernel_sha256: str
+    sources_sha256: str
     version: str
 
 
@@ -70,9 +70,9 @@ class Member:
     settings: str
 
 
-def point_key(kernel_sha256: str, settings: str, machine_sha256: str, version: str) -> str:
+def point_key(sources_sha256: str, settings: str, machine_sha256: str, version: str) -> str:
     """Return the key of a result: a hash of all that it depends on."""
-    return hashlib.sha256("\0".join((kernel_sha256, settings, machine_sha256, version)).encode()).hexdigest()
+    return hashlib.sha256("\0".join((sources_sha256, settings, machine_sha256, version)).encode()).hexdigest()
 
 
 def version_text(code_sha256: str) -> str:
@@ -122,7 +122,9 @@ class Store:
             self._connection.execute(f"PRAGMA application_id = {_APPLICATION}")
             self._connection.execute(f"PRAGMA user_version = {_SCHEMA}")
         elif application != _APPLICATION:
-            raise InputError(f"{self.path} is empty or another program's, no store of kernbench; name another with --store")
+            raise InputError(
+                f"{self.path} is no store of kernbench: empty, or another program's; name another with --store"
+            )
         elif self._one("PRAGMA user_version") != _SCHEMA:
             raise InputError(f"{self.path} is a store of another version of kernbench; name another with --store")
 
@@ -190,7 +192,7 @@ class Store:
         rows = [
             (
                 outcome.key, origin.bench, origin.topology, origin.overrides, origin.settings, origin.sharding,
-                origin.machine_sha256, origin.kernel_sha256, origin.version,
+                origin.machine_sha256, origin.sources_sha256, origin.version,
                 outcome.status, outcome.error, outcome.spec, outcome.pes, outcome.commands, outcome.makespan_ps,
                 outcome.scratch_peak_bytes, outcome.hbm_bytes, outcome.link_bytes, outcome.flops,
             )
@@ -200,8 +202,8 @@ class Store:
         with self._clear_errors(), self._transaction():
             if self._noted(sweep) != self._begun.get(sweep):
                 raise InputError(
-                    f"{self.path}: another process has begun another sweep that is called {sweep}; the points that were "
-                    "stored are kept: give one of the two another name"
+                    f"{self.path}: another process has begun another sweep that is called {sweep}; the points that "
+                    "were stored are kept: give one of the two another name"
                 )
             self._connection.executemany(f"INSERT OR IGNORE INTO points VALUES ({','.join('?' * 19)})", rows)
             self._connection.executemany("INSERT OR REPLACE INTO members VALUES (?, ?, ?, ?, ?, ?, ?, ?)", places)
@@ -237,8 +239,7 @@ class Store:
         values: list[str] = []
         if sweep is not None:
             query = (
-                "SELECT p.*, m.* FROM members m JOIN points p ON p.key = m.key "
-                "WHERE m.sweep = ? ORDER BY m.position"
+                "SELECT p.*, m.* FROM members m JOIN points p ON p.key = m.key WHERE m.sweep = ? ORDER BY m.position"
             )
             values = [sweep]
         with self._clear_errors():

@@ -1,6 +1,8 @@
 """Running sweeps: every point as `kernbench run` times it, once, whatever was there before."""
 
 import json
+import sys
+import tracemalloc
 from itertools import islice
 
 import numpy as np
@@ -12,6 +14,8 @@ from kernbench.errors import InputError
 from kernbench.explore import results_frame
 from kernbench.explore.evaluate import Context, Evaluator, Job
 from kernbench.explore.frame import varied
+from kernbench.explore.screen import sorted_frame
+from kernbench.explore.search import _shuffled
 from kernbench.explore.store import Store
 from kernbench.explore.why import best_row, run_point
 from kernbench.run import run_bench
@@ -54,6 +58,20 @@ def test_equal_machines_written_in_other_units_are_one_result(tmp_path):
     run_here(SMALL, tmp_path / "s.sqlite")
     same = SMALL.replace("0.4 TB/s, 0.8 TB/s, 1.2 TB/s", "400 GB/s, 800 GB/s, 1200 GB/s")
     assert run_here(same, tmp_path / "s.sqlite")[1] == 0
+
+
+def test_rows_of_a_sweep_say_what_it_says_though_another_timed_them_first(tmp_path):
+    path = tmp_path / "s.sqlite"
+    run_here("bench: gqa_decode_long\ntopology: cube1_pe8\nspec: {S_kv: 64, TILE_S_KV: 16}", path, "plain")
+    own = "bench: gqa_decode_long\ntopology: cube1_pe8\nspec: {S_kv: 64, TILE_S_KV: 16}\n"
+    own += "machine: {cube.memory.bandwidth: [800 GB/s, 1.2 TB/s]}"  # the last is what the file says
+    assert run_here(own, path, "own")[1] == 1
+    frame = results_frame(path, "own")
+    assert list(frame["cube.memory.bandwidth"]) == ["800 GB/s", "1.2 TB/s"]
+    assert len(results_frame(path, "own", 'cube.memory.bandwidth > "1 TB/s"')) == 1
+    assert len(results_frame(path, "own", 'cube.memory.bandwidth == "0.8 TB/s"')) == 1
+    by_bandwidth = sorted_frame(frame.iloc[::-1], "cube.memory.bandwidth")
+    assert list(by_bandwidth["cube.memory.bandwidth"]) == ["800 GB/s", "1.2 TB/s"]
 
 
 def test_points_that_come_to_the_same_are_timed_once_and_both_stored(tmp_path):
@@ -156,6 +174,22 @@ def test_a_random_search_tries_so_many_allowed_points_and_the_same_again(tmp_pat
     assert {r["position"] for r in rows_of(tmp_path / "c.sqlite")} != {r["position"] for r in a}
 
 
+def test_a_search_of_a_vast_space_takes_little_memory(tmp_path):
+    vast = "bench: gqa_decode_long\ntopology: cube1_pe8\nspec: {S_kv: 64, TILE_S_KV: 16}\nmachine:\n"
+    for key in ("pe.matrix.startup", "pe.vector.startup", "pe.issue", "cube.memory.latency", "cube.pes.link.latency"):
+        vast += f"  {key}: {{from: 1 ns, to: 300 ns, step: 1 ns}}\n"
+    sweep = read_sweep(vast + "search: {random: 2000000}")
+    tracemalloc.start()
+    drawn = list(islice(_shuffled(sweep.size, 0), 1000))
+    assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    tracemalloc.stop()
+    assert len(set(drawn)) == 1000
+    assert sorted(_shuffled(50, 3)) == list(range(50))
+    vaster = vast + "  pe.load.queues: {from: 1, to: 16}\n  pe.channel.receive: {from: 1 ns, to: 300 ns, step: 1 ns}"
+    with pytest.raises(InputError, match="has more than 1,000,000,000,000,000 combinations"):
+        read_sweep(vaster)
+
+
 def test_a_random_search_of_more_points_than_there_are_tries_all(tmp_path):
     tally, _ = run_here(SMALL + "search: {random: 500}", tmp_path / "s.sqlite")
     assert tally.seen == tally.total == 12
@@ -244,3 +278,40 @@ def test_results_come_as_they_are_found(tmp_path):
     run_here(SMALL, tmp_path / "s.sqlite", progress=lambda tally: seen.append((tally.seen, tally.best is not None)))
     assert [n for n, _ in seen] == list(range(1, 13))
     assert all(best for _, best in islice(seen, 1, None))
+
+
+OWN = """
+import dataclasses
+import kernbench.bench
+
+file = next(p for p in kernbench.bench.bench_files() if p.name == "gqa_decode_long.py")
+long = kernbench.bench.load_benches(file)[0]
+
+
+def arguments(spec, machine, arrays):
+    60 // (spec.TILE_S_KV - 32)
+    return long.arguments(spec, machine, arrays)
+
+
+BENCHES = [dataclasses.replace(long, name="own_long", arguments=arguments)]
+"""
+
+
+def test_a_point_whose_bench_fails_is_kept_with_the_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "benches").mkdir()
+    (tmp_path / "benches" / "own_decode.py").write_text(OWN)
+    tally, _ = run_here(SMALL.replace("gqa_decode_long", "own_long"), tmp_path / "s.sqlite")
+    assert (tally.seen, tally.failed) == (12, 6)
+    failed = next(row["error"] for row in rows_of(tmp_path / "s.sqlite") if row["status"] == "failed")
+    assert failed.startswith("bench own_long failed: ZeroDivisionError: ")
+    assert "own_decode.py:10" in failed
+
+
+def test_a_bench_whose_arguments_have_changed_is_timed_anew(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "benches").mkdir()
+    for text, timed in ((OWN, 12), (OWN, 0), (OWN + "# other\n", 12)):
+        (tmp_path / "benches" / "own_decode.py").write_text(text)
+        monkeypatch.delitem(sys.modules, "kernbench_bench_own_decode", raising=False)
+        assert run_here(SMALL.replace("gqa_decode_long", "own_long"), tmp_path / "s.sqlite")[1] == timed

@@ -78,7 +78,7 @@ def test_two_sweeps_of_one_name_at_once_are_not_mixed(tmp_path):
 def test_reading_changes_nothing_and_needs_no_right_to_write(tmp_path):
     path = tmp_path / "s.sqlite"
     path.write_bytes(b"")
-    with pytest.raises(InputError, match="is empty or another program's"):
+    with pytest.raises(InputError, match="is no store of kernbench: empty"):
         Store(path)
     assert path.read_bytes() == b""
     with Store(path, create=True) as store:

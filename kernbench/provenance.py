@@ -166,7 +166,11 @@ def _at(holder: Any, keys: list[str]) -> Any:
 
 
 def _yaml_text(value: Any) -> str:
-    if isinstance(value, str) and yaml.safe_load(value) == value:
-        return value
+    if isinstance(value, str):
+        try:
+            if yaml.safe_load(value) == value:
+                return value
+        except (yaml.YAMLError, ValueError):  # it needs quotes, as a text that begins with one does
+            pass
     text = yaml.safe_dump(value, default_flow_style=True, width=10**6, sort_keys=False)
     return text.removesuffix("...\n").strip()

@@ -142,5 +142,13 @@ def test_sources_are_the_files_of_a_bench_and_of_what_it_imports(tmp_path, monke
 
 @pytest.mark.parametrize("text", ["2020-99-99", "!!int abc", "[" * 3000, "9" * 5000])
 def test_an_override_that_yaml_cannot_read_is_one_message(text):
-    with pytest.raises(InputError, match="--override pe.clock: cannot read"):
+    with pytest.raises(InputError, match=r"--override pe\.clock: cannot read"):
         parse_overrides({"pe.clock": text})
+
+
+@pytest.mark.parametrize("text", ["'\"><b>", "2020-99-99", "a: b", "{", "plain"])
+def test_a_text_that_yaml_would_misread_is_quoted_in_the_command(text):
+    machine = kb.load_machine("pe1", {"description": text})
+    words = shlex.split(repeat_command(find_bench("gqa_decode_long"), machine))
+    key, _, value = words[words.index("--override") + 1].partition("=")
+    assert parse_overrides({key: value}) == {"description": text}

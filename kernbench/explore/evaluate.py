@@ -20,6 +20,7 @@ from kernbench.machine import Machine
 from kernbench.on_grid import form_for
 from kernbench.provenance import code_sha256, sources_sha256
 from kernbench.record import Trace, record
+from kernbench.tensors import Tensor
 
 if TYPE_CHECKING:
     from kernbench.simulate.program import Program
@@ -147,16 +148,19 @@ class Evaluator:
         }
 
     def _trace(self, spec: Any, machine: Machine) -> Trace:
-        """Return the trace of a spec: recorded once for all machines that recording cannot tell apart."""
-        key = (spec.model_dump_json(), machine.signature, *machine.recording_limits)
+        """Return the trace of a spec: recorded once for all machines that recording cannot tell apart.
+
+        The arguments are made for each machine, since a bench may make them of any of its figures.
+        """
+        assert isinstance(self._bench, Bench)  # a grid bench has an implementation
+        with names_failures(self._bench):
+            args, _ = self._bench.arguments(spec, machine, None)
+        key = (spec.model_dump_json(), machine.signature, *machine.recording_limits, _identity(args))
         if key not in self._traces:
             self._like = None
             while len(self._traces) >= _TRACES:
                 self._traces.popitem(last=False)
-            assert isinstance(self._bench, Bench)  # a grid bench has an implementation
             try:
-                with names_failures(self._bench):
-                    args, _ = self._bench.arguments(spec, machine, None)
                 self._traces[key] = record(self._bench.kernel, machine, args=args)
             except KernbenchError as error:
                 self._traces[key] = error
@@ -172,3 +176,13 @@ class Evaluator:
         result = run_bench(self._bench, machine, spec, implementation=implementation, mode="time")
         names = ("pes", "commands", "makespan_ps", "scratch_peak_bytes", "hbm_bytes", "link_bytes", "flops")
         return {name: getattr(result, name) for name in names}
+
+
+def _identity(arg: Any) -> Any:
+    """Return what tells an argument of a kernel from another one: of a tensor its form, and values that it holds."""
+    if isinstance(arg, (tuple, list)):
+        return tuple(_identity(one) for one in arg)
+    if isinstance(arg, Tensor):
+        values = arg.numpy().tobytes() if arg.is_held else b""
+        return arg.shape, arg.dtype.name, arg.placement, values
+    return repr(arg)

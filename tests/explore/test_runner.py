@@ -125,6 +125,24 @@ def test_one_trace_serves_all_machines_of_a_shape(monkeypatch):
     assert len(recorded) == 4  # specs, not points
 
 
+def test_a_trace_is_not_shared_where_the_bench_makes_other_arguments(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "benches").mkdir()
+    chosen = "spec = spec.model_copy(update={'TILE_S_KV': 16 if machine.memory.bandwidth < 10**12 else 32})"
+    by_figure = OWN.replace("60 // (spec.TILE_S_KV - 32)", chosen)
+    (tmp_path / "benches" / "own_decode.py").write_text(by_figure)
+    monkeypatch.delitem(sys.modules, "kernbench_bench_own_decode", raising=False)
+    text = (
+        SMALL.replace("gqa_decode_long", "own_long")
+        .replace("[16, 32]", "8")
+        .replace("[1, 2]", "1")
+        .replace("64", "512")
+    )
+    run_here(text, tmp_path / "s.sqlite")
+    slow, _, fast = (row["commands"] for row in rows_of(tmp_path / "s.sqlite"))
+    assert slow > fast  # twice as many tiles
+
+
 def test_a_worker_with_other_code_refuses_to_time():
     sweep = read_sweep(SMALL)
     context = Context.of(sweep.bench, sweep.machines)

@@ -11,6 +11,7 @@ import importlib.util
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -161,6 +162,22 @@ def apply_settings(bench: AnyBench, settings: Mapping[str, Any]) -> tuple[Any, A
     mine = {name: value for name, value in settings.items() if name in bench.implementation.model_fields}
     rest = {name: value for name, value in settings.items() if name not in mine}
     return bench.spec(**rest), bench.implementation(**mine)
+
+
+@contextmanager
+def names_failures(bench: AnyBench) -> Iterator[None]:
+    """Turn what a bench's own code raises inside, as its ``arguments``, into an InputError that names its line."""
+    try:
+        yield
+    except KernbenchError:
+        raise
+    except Exception as error:
+        from kernbench.record.lines import line_of_failure
+
+        line = line_of_failure(error.__traceback__)
+        if line is None:
+            raise
+        raise InputError(f"bench {bench.name} failed: {type(error).__name__}: {error}\n  at {line}") from error
 
 
 def find_bench(name: str) -> AnyBench:

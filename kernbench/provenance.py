@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 import inspect
 import shlex
+import sys
+import sysconfig
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -21,12 +24,45 @@ if TYPE_CHECKING:
     from kernbench.specs.implementation import Implementation
 
 _PACKAGE = Path(__file__).resolve().parent
+_OTHERS = (f"{_PACKAGE}/", *(f"{path}/" for name, path in sysconfig.get_paths().items() if name.endswith("lib")))
+"""Folders of kernbench and of libraries."""
 
 
 def kernel_sha256(bench: AnyBench) -> str:
     """Return the fingerprint of the file that a bench's kernels stand in; empty if they were typed, not read."""
     path = kernel_file(bench)
     return hashlib.sha256(path.read_bytes()).hexdigest() if path else ""
+
+
+def sources_sha256(bench: AnyBench) -> str:
+    """Return the fingerprint of all files that a bench's code stands in, but for kernbench's own and libraries.
+
+    They are those of its functions and classes, and of what these import.
+    """
+    parts = (
+        bench.spec,
+        bench.implementation,
+        *(getattr(bench, name, None) for name in ("kernel", "arguments", "grid")),
+    )
+    modules = [module_of(part) for part in (*parts, getattr(bench, "launches", None))]
+    files: set[Path] = set()
+    while modules:
+        module = modules.pop()
+        file = getattr(module, "__file__", None)
+        if file is None or Path(file) in files or file.startswith(_OTHERS):
+            continue
+        files.add(Path(file))
+        modules += [module_of(value) for value in vars(module).values()]
+    digests = sorted(hashlib.sha256(file.read_bytes()).hexdigest() for file in files)
+    return hashlib.sha256("".join(digests).encode()).hexdigest()
+
+
+def module_of(value: Any) -> ModuleType | None:
+    """Return a module itself, and the module that a function or class stands in; None of what has none."""
+    while hasattr(value, "func"):
+        value = next((a.kernel for a in value.args if hasattr(a, "kernel")), value.func)
+    name = getattr(value, "__module__", None)
+    return value if isinstance(value, ModuleType) else sys.modules.get(name) if isinstance(name, str) else None
 
 
 def kernel_file(bench: AnyBench) -> Path | None:
@@ -65,9 +101,9 @@ def parse_overrides(overrides: Mapping[str, str]) -> dict[str, Any]:
     for key, text in overrides.items():
         try:
             parsed[key] = yaml.safe_load(text)
-        except yaml.YAMLError:
+        except (yaml.YAMLError, ValueError, RecursionError):  # a date of month 13, an endless nesting
             raise InputError(
-                f"--override {key}: cannot read {text!r}; write a value as a machine file holds it"
+                f"--override {key}: cannot read {text[:80]!r}; write a value as a machine file holds it"
             ) from None
     return parsed
 
@@ -130,7 +166,11 @@ def _at(holder: Any, keys: list[str]) -> Any:
 
 
 def _yaml_text(value: Any) -> str:
-    if isinstance(value, str) and yaml.safe_load(value) == value:
-        return value
+    if isinstance(value, str):
+        try:
+            if yaml.safe_load(value) == value:
+                return value
+        except (yaml.YAMLError, ValueError):  # it needs quotes, as a text that begins with one does
+            pass
     text = yaml.safe_dump(value, default_flow_style=True, width=10**6, sort_keys=False)
     return text.removesuffix("...\n").strip()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
 
 from kernbench._version import __version__
-from kernbench.bench import AnyBench, GridBench
+from kernbench.bench import AnyBench, GridBench, names_failures
 from kernbench.clock import Clock
 from kernbench.clock import Progress as Progress
 from kernbench.errors import InputError, nearest
@@ -253,7 +253,8 @@ def run_bench(
         if mode != "time" or inputs is not None:
             made = make_inputs(spec, inputs or default_source(spec), seed)
             spec, arrays, source, warnings = made.spec, made.arrays, made.source, made.warnings
-        args, out = bench.arguments(spec, machine, arrays if mode != "time" else None)
+        with names_failures(bench):
+            args, out = bench.arguments(spec, machine, arrays if mode != "time" else None)
     with clock.stage("record"):
         trace = record(bench.kernel, machine, args=args)
     timeline = correctness = None

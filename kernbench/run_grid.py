@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from kernbench.bench import Collective, GridBench, GridLaunch, SideBySide
+from kernbench.bench import Collective, GridBench, GridLaunch, SideBySide, names_failures
 from kernbench.clock import Clock
 from kernbench.execute import execute
 from kernbench.grid_time import Stage, Timed
@@ -47,7 +47,8 @@ def run_grid_bench(
         if mode != "time" or inputs is not None:
             made = make_inputs(spec, inputs or default_source(spec), seed)
             spec, arrays, source, warnings = made.spec, made.arrays, made.source, made.warnings
-        steps, out = bench.launches(spec, chosen, machine, arrays if mode != "time" else None)
+        with names_failures(bench):
+            steps, out = bench.launches(spec, chosen, machine, arrays if mode != "time" else None)
     with clock.stage("record"):
         stages = [step if isinstance(step, Collective) else _recorded(step, machine) for step in steps]
     correctness = None

@@ -2,16 +2,20 @@
 
 import json
 import shlex
+import shutil
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 import kernbench as kb
-from kernbench.bench import find_bench
+from kernbench.bench import find_bench, load_benches
 from kernbench.cli import app
 from kernbench.errors import InputError
-from kernbench.provenance import code_sha256, kernel_sha256, parse_overrides, repeat_command
+from kernbench.provenance import code_sha256, kernel_sha256, parse_overrides, repeat_command, sources_sha256
 from kernbench.report.again import machine_of, read_result, time_again
+
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture
@@ -118,3 +122,33 @@ def test_a_machine_file_is_named_by_its_path(tmp_path):
     path.write_text(find_machine_file("row4_pe8.yaml").read_text())
     command = repeat_command(find_bench("gqa_decode_long"), kb.load_machine(path))
     assert shlex.split(command)[-1] == str(path)
+
+
+def test_sources_are_the_files_of_a_bench_and_of_what_it_imports(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "benches").mkdir()
+    shutil.copy(ROOT / "benches" / "mla_decode.py", tmp_path / "benches" / "mine.py")
+    (tmp_path / "its_helper.py").write_text("def half(x): return x / 2\n")
+    with (tmp_path / "benches" / "mine.py").open("a") as file:
+        file.write("\nfrom its_helper import half\n")
+    bench = load_benches(tmp_path / "benches" / "mine.py")[0]
+    before, kernel = sources_sha256(bench), kernel_sha256(bench)
+    (tmp_path / "its_helper.py").write_text("def half(x): return x / 3\n")
+    assert sources_sha256(bench) != before
+    assert kernel_sha256(bench) == kernel
+    assert len({sources_sha256(find_bench(name)) for name in ("gqa_decode_long", "mla_decode", "fa2_prefill")}) == 3
+
+
+@pytest.mark.parametrize("text", ["2020-99-99", "!!int abc", "[" * 3000, "9" * 5000])
+def test_an_override_that_yaml_cannot_read_is_one_message(text):
+    with pytest.raises(InputError, match=r"--override pe\.clock: cannot read"):
+        parse_overrides({"pe.clock": text})
+
+
+@pytest.mark.parametrize("text", ["'\"><b>", "2020-99-99", "a: b", "{", "plain"])
+def test_a_text_that_yaml_would_misread_is_quoted_in_the_command(text):
+    machine = kb.load_machine("pe1", {"description": text})
+    words = shlex.split(repeat_command(find_bench("gqa_decode_long"), machine))
+    key, _, value = words[words.index("--override") + 1].partition("=")
+    assert parse_overrides({key: value}) == {"description": text}

@@ -5,22 +5,22 @@ What is here runs in worker processes, local or of a cluster, and takes and retu
 
 from __future__ import annotations
 
-import hashlib
 import json
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kernbench.bench import AnyBench, Bench, apply_settings, find_bench
+from kernbench.bench import AnyBench, Bench, apply_settings, find_bench, names_failures
 from kernbench.errors import InputError, KernbenchError
 from kernbench.explore.space import overridden
 from kernbench.machine import Machine
 from kernbench.on_grid import form_for
-from kernbench.provenance import code_sha256, kernel_sha256
+from kernbench.provenance import code_sha256, sources_sha256
 from kernbench.record import Trace, record
+from kernbench.tensors import Tensor
 
 if TYPE_CHECKING:
     from kernbench.simulate.program import Program
@@ -35,7 +35,7 @@ class Context:
     """What all points of a sweep share; a worker checks that it has the same code."""
 
     bench: str
-    kernel_sha256: str
+    sources_sha256: str
     code_sha256: str
     machines: str
     """JSON: for each machine its document and the name of its file."""
@@ -44,12 +44,7 @@ class Context:
     def of(cls, bench: AnyBench, machines: Sequence[Machine]) -> Context:
         """Return the context of a sweep in this process."""
         documents = [[dict(machine.document), machine.source] for machine in machines]
-        return cls(bench.name, kernel_sha256(bench), code_sha256(), json.dumps(documents))
-
-    @property
-    def sha256(self) -> str:
-        """Fingerprint of the kernel, kernbench's code and the machines: what results depend on beside settings."""
-        return hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()
+        return cls(bench.name, sources_sha256(bench), code_sha256(), json.dumps(documents))
 
 
 @dataclass(frozen=True)
@@ -110,13 +105,13 @@ class Evaluator:
 
         self.context = context
         bench = find_bench(context.bench)
-        if (kernel_sha256(bench), code_sha256()) != (context.kernel_sha256, context.code_sha256):
+        self._machines = [Machine.from_document(*pair) for pair in json.loads(context.machines)]
+        self._bench = form_for(bench, self._machines[0])[0]
+        if (sources_sha256(self._bench), code_sha256()) != (context.sources_sha256, context.code_sha256):
             raise InputError(
                 f"a worker has another version of kernbench, or of the bench {context.bench}, than this process: "
                 "install the same on both"
             )
-        self._machines = [Machine.from_document(*pair) for pair in json.loads(context.machines)]
-        self._bench = form_for(bench, self._machines[0])[0]
         self._traces: OrderedDict[tuple[Any, ...], Trace | KernbenchError] = OrderedDict()
         self._like: Program | None = None
         self._workspace = Workspace()
@@ -153,15 +148,19 @@ class Evaluator:
         }
 
     def _trace(self, spec: Any, machine: Machine) -> Trace:
-        """Return the trace of a spec: recorded once for all machines that recording cannot tell apart."""
-        key = (spec.model_dump_json(), machine.signature, *machine.recording_limits)
+        """Return the trace of a spec: recorded once for all machines that recording cannot tell apart.
+
+        The arguments are made for each machine, since a bench may make them of any of its figures.
+        """
+        assert isinstance(self._bench, Bench)  # a grid bench has an implementation
+        with names_failures(self._bench):
+            args, _ = self._bench.arguments(spec, machine, None)
+        key = (spec.model_dump_json(), machine.signature, *machine.recording_limits, _identity(args))
         if key not in self._traces:
             self._like = None
             while len(self._traces) >= _TRACES:
                 self._traces.popitem(last=False)
-            assert isinstance(self._bench, Bench)  # a grid bench has an implementation
             try:
-                args, _ = self._bench.arguments(spec, machine, None)
                 self._traces[key] = record(self._bench.kernel, machine, args=args)
             except KernbenchError as error:
                 self._traces[key] = error
@@ -177,3 +176,13 @@ class Evaluator:
         result = run_bench(self._bench, machine, spec, implementation=implementation, mode="time")
         names = ("pes", "commands", "makespan_ps", "scratch_peak_bytes", "hbm_bytes", "link_bytes", "flops")
         return {name: getattr(result, name) for name in names}
+
+
+def _identity(arg: Any) -> Any:
+    """Return what tells an argument of a kernel from another one: of a tensor its form, and values that it holds."""
+    if isinstance(arg, (tuple, list)):
+        return tuple(_identity(one) for one in arg)
+    if isinstance(arg, Tensor):
+        values = arg.numpy().tobytes() if arg.is_held else b""
+        return arg.shape, arg.dtype.name, arg.placement, values
+    return repr(arg)

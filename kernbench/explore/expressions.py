@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import ast
 import math
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from simpleeval import EvalWithCompoundTypes, InvalidExpression
+from simpleeval import DEFAULT_OPERATORS, EvalWithCompoundTypes, InvalidExpression, NumberTooHigh
 
 from kernbench.errors import InputError, KernbenchError, nearest
 from kernbench.machine import units
@@ -22,6 +23,9 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "abs": abs, "ceil": math.ceil, "floor": math.floor, "log2": math.log2, "max": max, "min": min, "round": round,
     "sqrt": math.sqrt,
 }  # fmt: skip
+_LARGEST = sys.float_info.max
+_MOST_BITS = 4096
+"""Bits of a whole power at most: far above any quantity, and quick to compute."""
 MACHINE_PARTS = ("system", "sip", "cube", "pe", "launch", "collective")
 """First words of the machine's keys."""
 
@@ -95,24 +99,48 @@ class Expression:
         InputError
             If a name has no value, or the arithmetic is impossible.
         """
-        evaluator = EvalWithCompoundTypes(functions=dict(_FUNCTIONS), names=values)
+        evaluator = EvalWithCompoundTypes(operators=dict(_OPERATORS), functions=dict(_FUNCTIONS), names=values)
+        del evaluator.nodes[ast.JoinedStr]  # its widths would let a short text take any memory
         try:
             return evaluator.eval(self.text, previously_parsed=self._tree)
         except KernbenchError:
             raise
-        except (InvalidExpression, ArithmeticError, TypeError, ValueError, KeyError) as error:
+        except (InvalidExpression, ArithmeticError, TypeError, ValueError, LookupError) as error:
             raise InputError(f"{self.where}: cannot evaluate {self.text!r}: {error}") from None
 
     def holds(self, values: Mapping[str, Any]) -> bool:
-        """Return whether it is true."""
-        return bool(self.evaluate(values))
+        """Return whether it is true. Raises InputError if it is neither true nor false."""
+        value = self.evaluate(values)
+        if not isinstance(value, bool):
+            raise InputError(f"{self.where}: {self.text!r} gives {value!r}, neither true nor false; compare it")
+        return value
 
     def number(self, values: Mapping[str, Any]) -> float:
         """Return its value as a number. Raises InputError if it is none."""
         value = self.evaluate(values)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise InputError(f"{self.where}: {self.text!r} gives {value!r}, not a number")
+        if not -_LARGEST <= value <= _LARGEST:
+            shown = value if isinstance(value, float) else "a larger number than can be kept"
+            raise InputError(f"{self.where}: {self.text!r} gives {shown}, not a finite number")
         return float(value)
+
+
+def _power(base: Any, exponent: Any) -> Any:
+    """Return a power that is small enough to compute at once."""
+    if isinstance(base, int) and isinstance(exponent, int) and base.bit_length() * exponent > _MOST_BITS:
+        raise NumberTooHigh(f"{base} ** {exponent} is too large")
+    return base**exponent
+
+
+def _remainder(value: Any, divisor: Any) -> Any:
+    """Return a remainder of numbers: of a text it would be formatting, which may take any memory."""
+    if isinstance(value, (str, bytes)):
+        raise TypeError("the remainder of a text")
+    return value % divisor
+
+
+_OPERATORS = {**DEFAULT_OPERATORS, ast.Pow: _power, ast.Mod: _remainder}
 
 
 class _Joined(ast.NodeTransformer):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernbench.errors import InputError, nearest
-from kernbench.explore.expressions import Expression
+from kernbench.explore.expressions import Expression, quantity
 from kernbench.explore.store import Store
 
 if TYPE_CHECKING:
@@ -99,9 +99,14 @@ def is_missing(value: Any) -> bool:
 
 
 def _holds(expression: Expression, row: Mapping[str, Any]) -> bool:
-    if any(row.get(name) is None for name in expression.names):
-        return False
-    return expression.holds(row)
+    values = {name: in_base_units(row.get(name)) for name in expression.names}
+    return None not in values.values() and expression.holds(values)
+
+
+def in_base_units(value: Any) -> Any:
+    """Return what a quantity as text comes to, as expressions write it; other values as they are."""
+    found = quantity(value) if isinstance(value, str) else None
+    return value if found is None else found[0]
 
 
 def write_csv(frame: pd.DataFrame, path: Path) -> None:

@@ -19,6 +19,10 @@ from kernbench.provenance import machine_argument
 _CHUNK_S = 0.5
 """Seconds that a chunk should take: what a kill loses, and how often the progress moves."""
 _LARGEST_CHUNK = 256
+_WORKER_ENDED = (
+    "a worker process ended (out of memory?); the points that were stored are kept: run the same command again, with "
+    "fewer --workers if memory is short"
+)
 _LOOKUP = 256
 """Points that are looked up in the store at once."""
 
@@ -37,12 +41,18 @@ class Found:
     """A point with its result."""
 
     point: Point
+    origin: Origin
     outcome: Outcome
     feasible: bool
     """Whether it is done and breaks no constraint on results."""
     cost: float | None
     is_new: bool
     """Whether it was timed now, and not taken from the store."""
+
+    @property
+    def written(self) -> tuple[str, str, str]:
+        """How its sweep writes it: the machine's file, the overrides, the settings."""
+        return self.origin.topology, self.origin.overrides, self.origin.settings
 
     def objectives(self, names: tuple[str, ...]) -> tuple[float, ...]:
         """Return the values that are minimised."""
@@ -67,6 +77,13 @@ class Tally:
 Progress = Callable[[Tally], None]
 
 
+def basis_text(sweep: Sweep) -> str:
+    """Return what the points of a sweep depend on beside its file, for the store to notice a change."""
+    context = Context.of(sweep.bench, sweep.machines)
+    machines = [machine.sha256 for machine in sweep.machines]
+    return json.dumps([context.sources_sha256, version_text(context.code_sha256), *machines])
+
+
 class Runner:
     """Times points of one sweep."""
 
@@ -77,7 +94,7 @@ class Runner:
         self._context = Context.of(sweep.bench, sweep.machines)
         self._version = version_text(self._context.code_sha256)
         self._chunk = 4
-        store.begin(sweep.file.name, sweep.file.model_dump_json(exclude_defaults=True), self._context.sha256)
+        store.begin(sweep.file.name, sweep.file.model_dump_json(exclude_defaults=True), basis_text(sweep))
 
     def run(self, points: Iterable[Point]) -> Iterator[Found]:
         """Yield the result of each point, in whatever order they come; all that is yielded is in the store."""
@@ -97,7 +114,7 @@ class Runner:
                     ready.append(item)
                 if len(ready) >= self._chunk or (exhausted and ready):
                     jobs = [prepared.job for prepared in ready]
-                    waiting[self.workers.executor.submit(evaluate_chunk, self._context, jobs)] = ready
+                    waiting[self._submit(jobs)] = ready
                     ready = []
             if not waiting:
                 return
@@ -105,16 +122,19 @@ class Runner:
             for future in done:
                 yield from self._finished(waiting.pop(future), future, twins)
 
+    def _submit(self, jobs: list[Job]) -> Future[tuple[list[Outcome], float]]:
+        try:
+            return self.workers.executor.submit(evaluate_chunk, self._context, jobs)
+        except BrokenProcessPool:
+            raise InputError(_WORKER_ENDED) from None
+
     def _finished(
         self, chunk: list[Prepared], future: Future[tuple[list[Outcome], float]], twins: dict[str, list[Prepared]]
     ) -> Iterator[Found]:
         try:
             outcomes, seconds = future.result()
         except BrokenProcessPool:
-            raise InputError(
-                "a worker process ended (out of memory?); the points that were stored are kept: "
-                "run the same command again, with fewer --workers if memory is short"
-            ) from None
+            raise InputError(_WORKER_ENDED) from None
         self._chunk = min(max(int(len(chunk) * _CHUNK_S / max(seconds, 1e-3)), 1), 2 * len(chunk), _LARGEST_CHUNK)
         found = []
         for outcome, prepared in zip(outcomes, chunk, strict=True):
@@ -164,7 +184,7 @@ class Runner:
             sharding = sharding_text(fields, machine)
         except KernbenchError:
             pass  # no such spec or machine: timing it says why
-        kernel = self._context.kernel_sha256
+        kernel = self._context.sources_sha256
         key = point_key(kernel, f"{self.sweep.bench.name} {canonical}", sha, self._version)
         origin = Origin(
             self.sweep.bench.name, machine_argument(base), overrides, settings, sharding, sha, kernel, self._version
@@ -179,14 +199,14 @@ class Runner:
             values = sweep.values(prepared.point, *expressions) | {name: getattr(outcome, name) for name in RESULTS}
             feasible = all(expression.holds(values) for expression in sweep.after)
             cost = sweep.cost.number(values) if sweep.cost else None
-        return Found(prepared.point, outcome, feasible, cost, is_new)
+        return Found(prepared.point, prepared.origin, outcome, feasible, cost, is_new)
 
     def _store(self, found: list[Found], new: dict[str, Prepared]) -> None:
         keys = {one.outcome.key: one.outcome for one in found}
         self.store.add(
             self.sweep.file.name,
             [(prepared.origin, keys[key]) for key, prepared in new.items()],
-            [Member(one.point.position, one.outcome.key, one.feasible, one.cost) for one in found],
+            [Member(one.point.position, one.outcome.key, one.feasible, one.cost, *one.written) for one in found],
         )
 
     def _counted(self, found: Found) -> Found:

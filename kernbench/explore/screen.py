@@ -10,7 +10,7 @@ from rich.table import Table
 
 from kernbench.commandline import DEFAULT_STORE
 from kernbench.errors import InputError, nearest
-from kernbench.explore.frame import is_missing, varied
+from kernbench.explore.frame import in_base_units, is_missing, varied
 from kernbench.explore.runner import Tally
 from kernbench.explore.space import Point, Sweep
 from kernbench.explore.store import Store
@@ -114,10 +114,22 @@ def sorted_frame(frame: pd.DataFrame, column: str) -> pd.DataFrame:
     """Return a frame sorted by a column, smallest first, missing values last. Raises InputError if there is none."""
     if column not in frame.columns:
         raise InputError(f"--sort: no column {column!r}{nearest(column, frame.columns)}")
-    by_text = frame[column].map(type).nunique() > 1 and frame[column].dtype == object
-    return frame.sort_values(
-        column, kind="stable", na_position="last", key=(lambda c: c.astype(str)) if by_text else None
-    )
+    import pandas as pd
+
+    if pd.api.types.is_numeric_dtype(frame[column].dtype):
+        return frame.sort_values(column, kind="stable", na_position="last")
+    values = [
+        None if pd.isna(value) else in_base_units(value) for value in frame[column]
+    ]  # 800 GB/s comes before 1.2 TB/s
+    order = sorted(range(len(values)), key=lambda i: _sort_key(values[i]))
+    return frame.iloc[order]
+
+
+def _sort_key(value: Any) -> tuple[int, float, str]:
+    """Order numbers before texts, and what is missing last."""
+    if value is None:
+        return 2, 0.0, ""
+    return (0, value, "") if isinstance(value, (int, float)) else (1, 0.0, str(value))
 
 
 def print_results(frame: pd.DataFrame, limit: int) -> None:

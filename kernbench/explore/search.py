@@ -6,6 +6,7 @@ time them, so that a sweep that was interrupted goes on where it was: what was t
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -62,15 +63,24 @@ def _allowed(points: Iterator[Point], runner: Runner) -> Iterator[Point]:
 
 def _random_points(sweep: Sweep, wanted: int, seed: int) -> Iterator[Point]:
     """Yield ``wanted`` allowed points drawn without replacement, in the order of the space, which shares traces."""
-    drawn = random.Random(seed).sample(range(sweep.size), min(sweep.size, _TRIES * wanted))
     chosen: list[int] = []
-    for position in drawn:
+    for position in itertools.islice(_shuffled(sweep.size, seed), _TRIES * wanted):
         if len(chosen) == wanted:
             break
         if sweep.excluded_by(sweep.numbered(position)) is None:
             chosen.append(position)
     for position in sorted(chosen):
         yield sweep.numbered(position)
+
+
+def _shuffled(size: int, seed: int) -> Iterator[int]:
+    """Yield the numbers below ``size`` in random order, each once; keeps only those that were drawn."""
+    draw = random.Random(seed)
+    moved: dict[int, int] = {}
+    for i in range(size):
+        j = draw.randrange(i, size)
+        yield moved.get(j, j)
+        moved[j] = moved.pop(i, i)
 
 
 def _run_guided(runner: Runner) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -21,6 +22,7 @@ RESULTS = ("makespan_ps", "scratch_peak_bytes", "hbm_bytes", "link_bytes", "flop
 """Results of a point that expressions may use."""
 PLACES = ("pes", "cubes", "sips")
 """What of a machine's shape expressions may use by a short name."""
+_MOST_POINTS = 10**15
 LEVELS = ("sip", "cube", "pe")
 
 
@@ -91,6 +93,8 @@ class Sweep:
             *_splits(file, bench, machines, source),
             *(Dimension("machine", name, values) for name, values in file.machine.items()),
         )
+        if math.prod(len(dimension.values) for dimension in dimensions) > _MOST_POINTS:
+            raise InputError(f"{source}: has more than {_MOST_POINTS:,} combinations; give fewer values")
         for dimension in dimensions:
             _check_values(dimension, bench, machines, fields, source)
         before: list[Expression] = []
@@ -111,10 +115,7 @@ class Sweep:
     @property
     def size(self) -> int:
         """Points of the whole space, constraints aside."""
-        product = 1
-        for dimension in self.dimensions:
-            product *= len(dimension.values)
-        return product
+        return math.prod(len(dimension.values) for dimension in self.dimensions)
 
     @property
     def objectives(self) -> tuple[str, ...]:

@@ -27,13 +27,14 @@ _TABLES = """
 CREATE TABLE points (
     key TEXT PRIMARY KEY,
     bench TEXT NOT NULL, topology TEXT NOT NULL, overrides TEXT NOT NULL, settings TEXT NOT NULL,
-    sharding TEXT NOT NULL, machine_sha256 TEXT NOT NULL, kernel_sha256 TEXT NOT NULL, version TEXT NOT NULL,
+    sharding TEXT NOT NULL, machine_sha256 TEXT NOT NULL, sources_sha256 TEXT NOT NULL, version TEXT NOT NULL,
     status TEXT NOT NULL, error TEXT, spec TEXT NOT NULL, pes INTEGER, commands INTEGER, makespan_ps INTEGER,
     scratch_peak_bytes INTEGER, hbm_bytes INTEGER, link_bytes INTEGER, flops INTEGER
 ) WITHOUT ROWID;
 CREATE TABLE sweeps (name TEXT PRIMARY KEY, definition TEXT NOT NULL, basis TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE members (
     sweep TEXT NOT NULL, position INTEGER NOT NULL, key TEXT NOT NULL, feasible INTEGER, cost REAL,
+    topology TEXT NOT NULL, overrides TEXT NOT NULL, settings TEXT NOT NULL,
     PRIMARY KEY (sweep, position)
 ) WITHOUT ROWID;
 """
@@ -50,24 +51,27 @@ class Origin:
     settings: str
     sharding: str
     machine_sha256: str
-    kernel_sha256: str
+    sources_sha256: str
     version: str
 
 
 @dataclass(frozen=True)
 class Member:
-    """A point's place in a sweep."""
+    """A point's place in a sweep, and how the sweep writes it: others may write the same point otherwise."""
 
     position: int
     key: str
     feasible: bool | None
     """Whether it is done and breaks no constraint."""
     cost: float | None
+    topology: str
+    overrides: str
+    settings: str
 
 
-def point_key(kernel_sha256: str, settings: str, machine_sha256: str, version: str) -> str:
+def point_key(sources_sha256: str, settings: str, machine_sha256: str, version: str) -> str:
     """Return the key of a result: a hash of all that it depends on."""
-    return hashlib.sha256("\0".join((kernel_sha256, settings, machine_sha256, version)).encode()).hexdigest()
+    return hashlib.sha256("\0".join((sources_sha256, settings, machine_sha256, version)).encode()).hexdigest()
 
 
 def version_text(code_sha256: str) -> str:
@@ -94,25 +98,32 @@ class Store:
 
     def __init__(self, path: Path, create: bool = False) -> None:
         self.path = path
+        self._begun: dict[str, tuple[str, str]] = {}
         if not create and not path.exists():
             raise InputError(f"there is no store {path}; `kernbench sweep FILE` makes one")
         if path.is_dir():
             raise InputError(f"{path} is a directory; a store is a file")
         with self._clear_errors():
-            self._connection = sqlite3.connect(path, timeout=_PATIENCE_S, isolation_level=None)
-            with self._transaction():
-                self._prepare()
+            file = path.absolute()  # some relative paths mean another thing to SQLite, as :memory:
+            self._connection = sqlite3.connect(file, timeout=_PATIENCE_S, isolation_level=None)
+            if create:
+                with self._transaction():
+                    self._prepare(create)
+            else:
+                self._prepare(create)
 
-    def _prepare(self) -> None:
+    def _prepare(self, create: bool) -> None:
         application = self._one("PRAGMA application_id")
         empty = not self._one("SELECT count(*) FROM sqlite_master")
-        if empty and application == 0:
+        if create and empty and application == 0:
             for statement in _TABLES.split(";"):
                 self._connection.execute(statement)
             self._connection.execute(f"PRAGMA application_id = {_APPLICATION}")
             self._connection.execute(f"PRAGMA user_version = {_SCHEMA}")
         elif application != _APPLICATION:
-            raise InputError(f"{self.path} is an SQLite file, but no store of kernbench; name another with --store")
+            raise InputError(
+                f"{self.path} is no store of kernbench: empty, or another program's; name another with --store"
+            )
         elif self._one("PRAGMA user_version") != _SCHEMA:
             raise InputError(f"{self.path} is a store of another version of kernbench; name another with --store")
 
@@ -153,35 +164,48 @@ class Store:
 
         Parameters
         ----------
-        sweep
-            Its name.
-        definition
-            Its file, as JSON.
+        sweep, definition
+            Its name, and its file as JSON.
         basis
-            What its results depend on beside its file: points timed on one basis are not counted beside those of
-            another.
+            What its points depend on beside the file: the kernel, the machines, kernbench.
         """
+        self._begun[sweep] = (definition, basis)
         with self._clear_errors(), self._transaction():
-            query = "SELECT definition, basis FROM sweeps WHERE name = ?"
-            if self._connection.execute(query, [sweep]).fetchone() != (definition, basis):
+            if self._noted(sweep) != (definition, basis):
                 self._connection.execute("DELETE FROM members WHERE sweep = ?", [sweep])
                 self._connection.execute("INSERT OR REPLACE INTO sweeps VALUES (?, ?, ?)", [sweep, definition, basis])
 
+    def _noted(self, sweep: str) -> tuple[str, str] | None:
+        query = "SELECT definition, basis FROM sweeps WHERE name = ?"
+        found: tuple[str, str] | None = self._connection.execute(query, [sweep]).fetchone()
+        return found
+
     def add(self, sweep: str, points: Iterable[tuple[Origin, Outcome]], members: Iterable[Member]) -> None:
-        """Add results and their places in a sweep, all or none; a result that is there already stays as it is."""
+        """Add results and their places in a sweep, all or none; a result that is there already stays as it is.
+
+        Raises
+        ------
+        InputError
+            If it cannot be written, or another process has begun another sweep of this name since.
+        """
         rows = [
             (
                 outcome.key, origin.bench, origin.topology, origin.overrides, origin.settings, origin.sharding,
-                origin.machine_sha256, origin.kernel_sha256, origin.version,
+                origin.machine_sha256, origin.sources_sha256, origin.version,
                 outcome.status, outcome.error, outcome.spec, outcome.pes, outcome.commands, outcome.makespan_ps,
                 outcome.scratch_peak_bytes, outcome.hbm_bytes, outcome.link_bytes, outcome.flops,
             )
             for origin, outcome in points
         ]  # fmt: skip
-        places = [(sweep, m.position, m.key, m.feasible, m.cost) for m in members]
+        places = [(sweep, m.position, m.key, m.feasible, m.cost, m.topology, m.overrides, m.settings) for m in members]
         with self._clear_errors(), self._transaction():
+            if self._noted(sweep) != self._begun.get(sweep):
+                raise InputError(
+                    f"{self.path}: another process has begun another sweep that is called {sweep}; the points that "
+                    "were stored are kept: give one of the two another name"
+                )
             self._connection.executemany(f"INSERT OR IGNORE INTO points VALUES ({','.join('?' * 19)})", rows)
-            self._connection.executemany("INSERT OR REPLACE INTO members VALUES (?, ?, ?, ?, ?)", places)
+            self._connection.executemany("INSERT OR REPLACE INTO members VALUES (?, ?, ?, ?, ?, ?, ?, ?)", places)
 
     # ---------------------------------------------------------------- reading
     def outcomes(self, keys: Sequence[str]) -> dict[str, Outcome]:
@@ -214,8 +238,7 @@ class Store:
         values: list[str] = []
         if sweep is not None:
             query = (
-                "SELECT p.*, m.sweep, m.position, m.feasible, m.cost FROM members m JOIN points p ON p.key = m.key "
-                "WHERE m.sweep = ? ORDER BY m.position"
+                "SELECT p.*, m.* FROM members m JOIN points p ON p.key = m.key WHERE m.sweep = ? ORDER BY m.position"
             )
             values = [sweep]
         with self._clear_errors():

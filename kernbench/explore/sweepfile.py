@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
+from math import isfinite
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,6 +26,8 @@ METRICS = {
 }
 """Objective → column of the results; each is the better the smaller it is."""
 _MOST_VALUES = 100_000
+_FINEST = 10**30
+"""Largest denominator of a plain number in a range."""
 
 
 class _Part(BaseModel):
@@ -35,7 +38,7 @@ class Search(_Part):
     """Which points of the space are tried."""
 
     method: Method = "exhaustive"
-    points: int | None = Field(None, ge=1, description="how many, unless exhaustive")
+    points: int | None = Field(None, ge=1, strict=True, description="how many, unless exhaustive")
     seed: int = Field(0, ge=0)
 
 
@@ -200,10 +203,12 @@ def values_of(given: Any) -> Iterator[Any]:
     if isinstance(given, list):
         if not given:
             raise ValueError("the list is empty; give at least one value")
-        texts = [json.dumps(value, sort_keys=True, default=str) for value in given]
-        for i, text in enumerate(texts):
-            if text in texts[:i]:
-                raise ValueError(f"{given[i]!r} is given twice")
+        seen: set[str] = set()
+        for value in given:
+            text = json.dumps(value, sort_keys=True, default=str)
+            if text in seen:
+                raise ValueError(f"{value!r} is given twice")
+            seen.add(text)
         yield from given
     elif isinstance(given, dict) and ("from" in given or "to" in given):
         yield from _range(given)
@@ -239,13 +244,15 @@ def _range(given: dict[str, Any]) -> Iterator[Any]:
     while value <= last:
         yield _written(value, kind)
         value = value * by if multiplies else value + by
+        if kind is None and value.denominator > _FINEST:
+            value = Fraction(float(value))  # exact powers of 1.001 grow longer and longer
         found += 1
         if found > _MOST_VALUES:
             raise ValueError(f"the range has more than {_MOST_VALUES:,} values")
 
 
 def _number(written: Any) -> tuple[Fraction, units.Kind | None]:
-    if isinstance(written, (int, float)) and not isinstance(written, bool):
+    if isinstance(written, (int, float)) and not isinstance(written, bool) and isfinite(written):
         return Fraction(str(written)), None
     found = quantity(written) if isinstance(written, str) else None
     if found is None:

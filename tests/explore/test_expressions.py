@@ -1,5 +1,7 @@
 """Constraints and costs: arithmetic over settings, results and the machine, in base units."""
 
+import time
+
 import pytest
 
 import kernbench as kb
@@ -61,11 +63,27 @@ def test_what_is_no_expression_is_refused(text, says):
         ("a > 'f16'", "not supported"),
         ("9 ** 9 ** 9 > a", "cannot evaluate"),
         ("a.__class__ > 1", "cannot evaluate"),
+        ("[a][5] > 1", "cannot evaluate"),
     ],
 )
 def test_what_cannot_be_evaluated_says_so(text, says):
     with pytest.raises(InputError, match=says):
         Expression(text, "here").evaluate({"a": 3})
+
+
+@pytest.mark.parametrize("text", ["4000000 ** 4000000", "f'{a:900000000}'", "'%900000000d' % a"])
+def test_a_short_text_cannot_take_much_time_or_memory(text):
+    begin = time.perf_counter()
+    with pytest.raises(InputError, match="cannot evaluate"):
+        Expression(text, "here").evaluate({"a": 3})
+    assert time.perf_counter() - begin < 0.5
+
+
+def test_a_constraint_is_true_or_false():
+    assert Expression("a > 2 and a < 4", "here").holds({"a": 3})
+    for text in ("a - 1", "'a > 5'"):  # a number; a comparison that is quoted twice
+        with pytest.raises(InputError, match="neither true nor false"):
+            Expression(text, "here").holds({"a": 3})
 
 
 def test_a_cost_is_a_finite_number():
@@ -74,6 +92,8 @@ def test_a_cost_is_a_finite_number():
         Expression("a > 2", "cost").number({"a": 3})
     with pytest.raises(InputError, match="gives inf"):
         Expression("a * 1e308 * 10.0", "cost").number({"a": 1e10})
+    with pytest.raises(InputError, match="a larger number than can be kept, not a finite"):
+        Expression("10 ** 400", "cost").number({})
 
 
 def test_unknown_names_are_found_before_anything_runs():

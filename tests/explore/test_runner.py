@@ -1,6 +1,8 @@
 """Running sweeps: every point as `kernbench run` times it, once, whatever was there before."""
 
 import json
+import sys
+import tracemalloc
 from itertools import islice
 from pathlib import Path
 
@@ -13,6 +15,8 @@ from kernbench.errors import InputError
 from kernbench.explore import results_frame
 from kernbench.explore.evaluate import Context, Evaluator, Job
 from kernbench.explore.frame import varied
+from kernbench.explore.screen import sorted_frame
+from kernbench.explore.search import _shuffled
 from kernbench.explore.store import Store
 from kernbench.explore.why import best_row, run_point
 from kernbench.run import run_bench
@@ -74,6 +78,20 @@ def test_equal_machines_written_in_other_units_are_one_result(tmp_path):
     assert run_here(same, tmp_path / "s.sqlite")[1] == 0
 
 
+def test_rows_of_a_sweep_say_what_it_says_though_another_timed_them_first(tmp_path):
+    path = tmp_path / "s.sqlite"
+    run_here("bench: gqa_decode_long\ntopology: cube1_pe8\nspec: {S_kv: 64, TILE_S_KV: 16}", path, "plain")
+    own = "bench: gqa_decode_long\ntopology: cube1_pe8\nspec: {S_kv: 64, TILE_S_KV: 16}\n"
+    own += "machine: {cube.memory.bandwidth: [800 GB/s, 1.2 TB/s]}"  # the last is what the file says
+    assert run_here(own, path, "own")[1] == 1
+    frame = results_frame(path, "own")
+    assert list(frame["cube.memory.bandwidth"]) == ["800 GB/s", "1.2 TB/s"]
+    assert len(results_frame(path, "own", 'cube.memory.bandwidth > "1 TB/s"')) == 1
+    assert len(results_frame(path, "own", 'cube.memory.bandwidth == "0.8 TB/s"')) == 1
+    by_bandwidth = sorted_frame(frame.iloc[::-1], "cube.memory.bandwidth")
+    assert list(by_bandwidth["cube.memory.bandwidth"]) == ["800 GB/s", "1.2 TB/s"]
+
+
 def test_points_that_come_to_the_same_are_timed_once_and_both_stored(tmp_path):
     text = "bench: gqa_decode_long\ntopology: cube1_pe8\nspec: {S_kv: 64}\nmachine: {pe.clock: [1 GHz, 1000 MHz]}"
     tally, timed = run_here(text, tmp_path / "s.sqlite")
@@ -125,6 +143,24 @@ def test_one_trace_serves_all_machines_of_a_shape(monkeypatch):
     assert len(recorded) == 4  # specs, not points
 
 
+def test_a_trace_is_not_shared_where_the_bench_makes_other_arguments(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "benches").mkdir()
+    chosen = "spec = spec.model_copy(update={'TILE_S_KV': 16 if machine.memory.bandwidth < 10**12 else 32})"
+    by_figure = OWN.replace("60 // (spec.TILE_S_KV - 32)", chosen)
+    (tmp_path / "benches" / "own_decode.py").write_text(by_figure)
+    monkeypatch.delitem(sys.modules, "kernbench_bench_own_decode", raising=False)
+    text = (
+        SMALL.replace("gqa_decode_long", "own_long")
+        .replace("[16, 32]", "8")
+        .replace("[1, 2]", "1")
+        .replace("64", "512")
+    )
+    run_here(text, tmp_path / "s.sqlite")
+    slow, _, fast = (row["commands"] for row in rows_of(tmp_path / "s.sqlite"))
+    assert slow > fast  # twice as many tiles
+
+
 def test_a_worker_with_other_code_refuses_to_time():
     sweep = read_sweep(SMALL)
     context = Context.of(sweep.bench, sweep.machines)
@@ -172,6 +208,22 @@ def test_a_random_search_tries_so_many_allowed_points_and_the_same_again(tmp_pat
     assert all(json.loads(row["settings"])["buffers"] == 1 for row in a)
     run_here(text.replace("seed: 4", "seed: 5"), tmp_path / "c.sqlite")
     assert {r["position"] for r in rows_of(tmp_path / "c.sqlite")} != {r["position"] for r in a}
+
+
+def test_a_search_of_a_vast_space_takes_little_memory(tmp_path):
+    vast = "bench: gqa_decode_long\ntopology: cube1_pe8\nspec: {S_kv: 64, TILE_S_KV: 16}\nmachine:\n"
+    for key in ("pe.matrix.startup", "pe.vector.startup", "pe.issue", "cube.memory.latency", "cube.pes.link.latency"):
+        vast += f"  {key}: {{from: 1 ns, to: 300 ns, step: 1 ns}}\n"
+    sweep = read_sweep(vast + "search: {random: 2000000}")
+    tracemalloc.start()
+    drawn = list(islice(_shuffled(sweep.size, 0), 1000))
+    assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    tracemalloc.stop()
+    assert len(set(drawn)) == 1000
+    assert sorted(_shuffled(50, 3)) == list(range(50))
+    vaster = vast + "  pe.load.queues: {from: 1, to: 16}\n  pe.channel.receive: {from: 1 ns, to: 300 ns, step: 1 ns}"
+    with pytest.raises(InputError, match="has more than 1,000,000,000,000,000 combinations"):
+        read_sweep(vaster)
 
 
 def test_a_random_search_of_more_points_than_there_are_tries_all(tmp_path):
@@ -289,3 +341,40 @@ def test_a_guided_search_on_a_changed_machine_or_kernel_leaves_no_old_points_amo
     best = best_row(rows, ("makespan_ps",))
     assert best["makespan_ps"] == tally.best.outcome.makespan_ps
     assert run_point(best).result.makespan_ps == best["makespan_ps"]
+
+
+OWN = """
+import dataclasses
+import kernbench.bench
+
+file = next(p for p in kernbench.bench.bench_files() if p.name == "gqa_decode_long.py")
+long = kernbench.bench.load_benches(file)[0]
+
+
+def arguments(spec, machine, arrays):
+    60 // (spec.TILE_S_KV - 32)
+    return long.arguments(spec, machine, arrays)
+
+
+BENCHES = [dataclasses.replace(long, name="own_long", arguments=arguments)]
+"""
+
+
+def test_a_point_whose_bench_fails_is_kept_with_the_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "benches").mkdir()
+    (tmp_path / "benches" / "own_decode.py").write_text(OWN)
+    tally, _ = run_here(SMALL.replace("gqa_decode_long", "own_long"), tmp_path / "s.sqlite")
+    assert (tally.seen, tally.failed) == (12, 6)
+    failed = next(row["error"] for row in rows_of(tmp_path / "s.sqlite") if row["status"] == "failed")
+    assert failed.startswith("bench own_long failed: ZeroDivisionError: ")
+    assert "own_decode.py:10" in failed
+
+
+def test_a_bench_whose_arguments_have_changed_is_timed_anew(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "benches").mkdir()
+    for text, timed in ((OWN, 12), (OWN, 0), (OWN + "# other\n", 12)):
+        (tmp_path / "benches" / "own_decode.py").write_text(text)
+        monkeypatch.delitem(sys.modules, "kernbench_bench_own_decode", raising=False)
+        assert run_here(SMALL.replace("gqa_decode_long", "own_long"), tmp_path / "s.sqlite")[1] == timed

@@ -1,7 +1,10 @@
 """The store: whole points or none, whatever happens; a file that exists is never harmed by an error."""
 
+import os
 import sqlite3
 import threading
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +20,7 @@ def results(first, count):
         (ORIGIN, Outcome(f"key{i}", "done", None, "{}", 8, 100, 1000 + i, 64, 10, 20, 30))
         for i in range(first, first + count)
     ]
-    return found, [Member(i, f"key{i}", True, None) for i in range(first, first + count)]
+    return found, [Member(i, f"key{i}", True, None, "row4_pe8", "{}", "{}") for i in range(first, first + count)]
 
 
 def test_what_is_stored_is_read_back(tmp_path):
@@ -62,12 +65,53 @@ def test_a_sweep_on_another_basis_counts_its_points_anew_and_keeps_results(tmp_p
         assert len(list(store.rows())) == 3
 
 
+def test_a_sweep_whose_machine_or_kernel_has_changed_counts_its_points_anew(tmp_path):
+    with Store(tmp_path / "s.sqlite", create=True) as store:
+        store.begin("sweep", "{}", "machine 1")
+        store.add("sweep", *results(0, 3))
+        store.begin("sweep", "{}", "machine 2")
+        assert list(store.rows("sweep")) == []
+
+
+def test_two_sweeps_of_one_name_at_once_are_not_mixed(tmp_path):
+    with Store(tmp_path / "s.sqlite", create=True) as one, Store(tmp_path / "s.sqlite") as other:
+        one.begin("sweep", "{}")
+        one.add("sweep", *results(0, 1))
+        other.begin("sweep", '{"bench": "other"}')
+        other.add("sweep", *results(5, 1))
+        with pytest.raises(InputError, match="another process has begun another sweep that is called sweep"):
+            one.add("sweep", *results(1, 1))
+        assert [row["key"] for row in other.rows("sweep")] == ["key5"]
+
+
+def test_reading_changes_nothing_and_needs_no_right_to_write(tmp_path):
+    path = tmp_path / "s.sqlite"
+    path.write_bytes(b"")
+    with pytest.raises(InputError, match="is no store of kernbench: empty"):
+        Store(path)
+    assert path.read_bytes() == b""
+    with Store(path, create=True) as store:
+        store.begin("sweep", "{}")
+        store.add("sweep", *results(0, 1))
+    with sqlite3.connect(path) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        with Store(path) as store:  # does not wait for the writer
+            assert len(list(store.rows("sweep"))) == 1
+
+
+def test_a_store_is_a_file_whatever_its_name_means_to_sqlite(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with Store(Path(":memory:"), create=True) as store:
+        store.begin("sweep", "{}")
+    assert os.listdir() == [":memory:"]
+
+
 def test_a_chunk_is_stored_whole_or_not_at_all(tmp_path):
     with Store(tmp_path / "s.sqlite", create=True) as store:
         store.begin("sweep", "{}", "basis")
         rows, members = results(0, 2)
         with pytest.raises(InputError):
-            store.add("sweep", rows, [*members, Member(None, "key1", True, None)])
+            store.add("sweep", rows, [*members, replace(members[0], position=None)])
         assert list(store.rows()) == []
         store.add("sweep", rows, members)
         assert len(list(store.rows("sweep"))) == 2

@@ -1,5 +1,7 @@
 """Sweep files: ranges, and one clear line for each fault."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -62,6 +64,8 @@ def test_values_of_a_setting(given, values):
         ),
         ("bench: x\nmachine: {pe.scratch: {from: 1 MB, to: 3 MB}}", "a range of quantities needs a step or a factor"),
         ("bench: x\nmachine: {pe.scratch: {from: 1 MBs, to: 3 MB}}", "'1 MBs' is neither a number nor a quantity"),
+        ("bench: x\nspec: {S_kv: {from: .nan, to: 3}}", "nan is neither a number nor a quantity"),
+        ("bench: x\nsearch: {random: yes}", "search.points: expected a valid integer"),
         ("bench: x\nmachine: 3", "f.yaml: machine: expected a mapping"),
         ("bench: x\nsplits: []", "f.yaml: splits: is empty"),
         ("bench: x\nsplits: most", "f.yaml: splits: expected all, or a list"),
@@ -125,3 +129,12 @@ def test_a_definition_is_read_back_from_the_store_as_it_was():
     sweep = read_sweep(SMALL + "search: {random: 5, seed: 3}\nsplits: [{S_kv: [cube, pe]}]\nconstraints: buffers < 2")
     again = SweepFile.model_validate_json(sweep.file.model_dump_json(exclude_defaults=True))
     assert again == sweep.file
+
+
+def test_a_range_of_many_small_factors_is_written_out_at_once():
+    begin = time.perf_counter()
+    values = list(values_of({"from": 1, "to": 2, "factor": 1.0001}))
+    assert len(values) == 6932
+    assert values[-1] == pytest.approx(1.0001**6931)
+    assert list(values_of(values)) == values  # as a store gives them back
+    assert time.perf_counter() - begin < 2

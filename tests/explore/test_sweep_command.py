@@ -247,8 +247,8 @@ def test_a_disk_that_is_full_stops_the_sweep_and_keeps_the_store(folder, monkeyp
     kernbench("sweep", "small.yaml", "--workers", "1")
     prepare = Store._prepare
 
-    def prepare_with_no_room(self):
-        prepare(self)
+    def prepare_with_no_room(self, create):
+        prepare(self, create)
         pages = self._one("PRAGMA page_count")
         self._connection.execute(f"PRAGMA max_page_count = {pages}")
 

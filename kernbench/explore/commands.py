@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -56,9 +57,12 @@ def sweep(
 
 @contextmanager
 def _shown(sweep: Sweep, hidden: bool) -> Iterator[Callable[[Tally], None] | None]:
-    """Show a bar with the time left and the best so far on stderr, if that is a terminal."""
-    if hidden or not sys.stderr.isatty():
+    """Show on stderr how far it is: a bar with the time left and the best so far, or, in a log, a line now and then."""
+    if hidden:
         yield None
+        return
+    if not sys.stderr.isatty():
+        yield _logged(sweep)
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -80,6 +84,24 @@ def _shown(sweep: Sweep, hidden: bool) -> Iterator[Callable[[Tally], None] | Non
         yield lambda tally: bar.update(
             task, total=tally.total, completed=tally.seen, description=best_text(sweep, tally)
         )
+
+
+_EVERY_S = 30
+"""Seconds between two lines of progress where stderr is no terminal."""
+
+
+def _logged(sweep: Sweep) -> Callable[[Tally], None]:
+    from kernbench.explore.screen import best_text
+
+    said = time.monotonic()
+
+    def tell(tally: Tally) -> None:
+        nonlocal said
+        if time.monotonic() - said >= _EVERY_S:
+            said = time.monotonic()
+            typer.echo(f"{tally.seen:,} of {tally.total or 0:,} points; {best_text(sweep, tally)}", err=True)
+
+    return tell
 
 
 @reports_errors

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
+from typing import Any
 
 from kernbench.bench import apply_settings
 from kernbench.errors import InputError, KernbenchError
 from kernbench.explore.evaluate import DONE, Context, Job, Outcome, evaluate_chunk
-from kernbench.explore.space import RESULTS, Point, Sweep, sharding_text
+from kernbench.explore.space import RESULTS, Point, Sweep, sharding_text, work_of
 from kernbench.explore.store import Member, Origin, Store, point_key, version_text
 from kernbench.explore.workers import Workers
 from kernbench.provenance import machine_argument
@@ -19,10 +20,8 @@ from kernbench.provenance import machine_argument
 _CHUNK_S = 0.5
 """Seconds that a chunk should take: what a kill loses, and how often the progress moves."""
 _LARGEST_CHUNK = 256
-_WORKER_ENDED = (
-    "a worker process ended (out of memory?); the points that were stored are kept: run the same command again, with "
-    "fewer --workers if memory is short"
-)
+_KEPT = "the points that were stored are kept: run the same command again"
+_WORKER_ENDED = f"a worker process ended (out of memory?); {_KEPT}, with fewer --workers if memory is short"
 _LOOKUP = 256
 """Points that are looked up in the store at once."""
 
@@ -34,6 +33,7 @@ class Prepared:
     point: Point
     job: Job
     origin: Origin
+    work: tuple[int, str]
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,8 @@ class Found:
     feasible: bool
     """Whether it is done and breaks no constraint on results."""
     cost: float | None
+    work: tuple[int, str]
+    """How much it asks for, see :func:`~kernbench.explore.space.work_of`; nothing if there is no such spec."""
     is_new: bool
     """Whether it was timed now, and not taken from the store."""
 
@@ -135,6 +137,11 @@ class Runner:
             outcomes, seconds = future.result()
         except BrokenProcessPool:
             raise InputError(_WORKER_ENDED) from None
+        except Exception as error:
+            if not type(error).__module__.startswith(("distributed", "concurrent")):
+                raise
+            # the scheduler is gone, or a chunk has killed several workers
+            raise InputError(f"the cluster failed ({type(error).__name__}: {error}); {_KEPT}") from None
         self._chunk = min(max(int(len(chunk) * _CHUNK_S / max(seconds, 1e-3)), 1), 2 * len(chunk), _LARGEST_CHUNK)
         found = []
         for outcome, prepared in zip(outcomes, chunk, strict=True):
@@ -174,14 +181,14 @@ class Runner:
         overrides = json.dumps(point.overrides, sort_keys=True)
         settings = json.dumps(point.settings, sort_keys=True)
         base = self.sweep.machines[point.topology]
-        canonical, sharding, sha = settings, "", f"{base.sha256} {overrides}"
+        canonical, sharding, sha, work = settings, "", f"{base.sha256} {overrides}", (0, "")
         try:
             machine = self.sweep.machine(point)
             sha = machine.sha256
             spec, implementation = apply_settings(self.sweep.bench, point.settings)
             fields = spec.model_dump(mode="json")
             canonical = json.dumps([fields, implementation and implementation.model_dump(mode="json")], sort_keys=True)
-            sharding = sharding_text(fields, machine)
+            sharding, work = sharding_text(fields, machine), work_of(spec)
         except KernbenchError:
             pass  # no such spec or machine: timing it says why
         kernel = self._context.sources_sha256
@@ -189,7 +196,7 @@ class Runner:
         origin = Origin(
             self.sweep.bench.name, machine_argument(base), overrides, settings, sharding, sha, kernel, self._version
         )
-        return Prepared(point, Job(key, point.topology, settings, overrides), origin)
+        return Prepared(point, Job(key, point.topology, settings, overrides), origin, work)
 
     def _judged(self, prepared: Prepared, outcome: Outcome, is_new: bool) -> Found:
         """Hold a result against the constraints on results, and find its cost."""
@@ -199,7 +206,7 @@ class Runner:
             values = sweep.values(prepared.point, *expressions) | {name: getattr(outcome, name) for name in RESULTS}
             feasible = all(expression.holds(values) for expression in sweep.after)
             cost = sweep.cost.number(values) if sweep.cost else None
-        return Found(prepared.point, prepared.origin, outcome, feasible, cost, is_new)
+        return Found(prepared.point, prepared.origin, outcome, feasible, cost, prepared.work, is_new)
 
     def _store(self, found: list[Found], new: dict[str, Prepared]) -> None:
         keys = {one.outcome.key: one.outcome for one in found}
@@ -224,5 +231,6 @@ class Runner:
         """Show how far the sweep is."""
         self._progress(self.tally)
 
-    def _rank(self, found: Found) -> tuple[float, ...]:
-        return (*found.objectives(self.sweep.objectives), found.point.position)
+    def _rank(self, found: Found) -> tuple[Any, ...]:
+        """Rank points with the most work first: less work is not a better choice."""
+        return (-found.work[0], found.work[1], *found.objectives(self.sweep.objectives), found.point.position)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -14,7 +15,7 @@ from kernbench.explore.frame import in_base_units, is_missing, varied
 from kernbench.explore.runner import Tally
 from kernbench.explore.space import Point, Sweep
 from kernbench.explore.store import Store
-from kernbench.explore.why import best_row, run_point
+from kernbench.explore.why import best_rows, run_point
 from kernbench.provenance import setting_text
 from kernbench.readable import bytes_text, time_text
 from kernbench.screen import new_console, print_ledger, shares_text
@@ -74,17 +75,21 @@ def print_sweep(sweep: Sweep, store: Store, tally: Tally) -> None:
     name = sweep.file.name
     points = f"{tally.seen:,} point{'s' if tally.seen != 1 else ''}"
     console.print(f"[bold]{escape(name)}[/]: {points} ({'; '.join([timed, *rest])})")
-    row = best_row(list(store.rows(name)), sweep.objectives)
-    if row is None:
+    best = best_rows(list(store.rows(name)), sweep.objectives)
+    if not best:
         words = ["kernbench", "results", name, *(["--store", str(store.path)] if store.path != DEFAULT_STORE else [])]
         console.print(f"[yellow]no point is feasible[/]; `{escape(shlex.join(words))}` shows why")
         return
+    row = best[0]
+    if len(best) > 1:
+        _print_best(console, sweep, best)
     why = run_point(row)
     table = Table(box=None, pad_edge=False, show_header=False)
     for column in (*sweep.objectives, *(c for c in ("makespan_ps", *_BYTES) if c not in sweep.objectives)):
         table.add_row(column, figure_text(column, row[column]), "simulated" if column != "cost" else "cost expression")
     found = escape(point_text(sweep, sweep.numbered(row["position"])))
-    console.print(f"[bold]best[/] by {', then '.join(sweep.file.objectives)}: {found}")
+    most = " of the most work" if len(best) > 1 else ""
+    console.print(f"[bold]best[/]{most} by {', then '.join(sweep.file.objectives)}: {found}")
     console.print(table)
     result = why.result
     console.print(f"time goes to: {shares_text(result.time_by_cause or {})}")
@@ -97,6 +102,22 @@ def print_sweep(sweep: Sweep, store: Store, tally: Tally) -> None:
     console.print(bounds)
     print_ledger(console, result.ledger, result.warnings)
     console.print(f"[dim]again:[/] {escape(result.command)}", soft_wrap=True)
+
+
+_WORKS = 12
+"""Kinds of work for which the best is printed."""
+
+
+def _print_best(console: Console, sweep: Sweep, best: list[dict[str, Any]]) -> None:
+    """Print the best point for each work."""
+    console.print("points differ in their inputs; the best for each, the most work first:")
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for row in best[:_WORKS]:
+        figures = [figure_text(column, row[column]) for column in sweep.objectives]
+        table.add_row(*figures, escape(point_text(sweep, sweep.numbered(row["position"]))))
+    console.print(table)
+    if len(best) > _WORKS:
+        console.print(f"[dim]and {len(best) - _WORKS:,} more[/]")
 
 
 def print_sweeps(store: Store) -> None:

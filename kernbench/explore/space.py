@@ -181,6 +181,17 @@ class Sweep:
         return values
 
 
+def work_of(spec: Any) -> tuple[int, str]:
+    """Return how much a spec asks for: the elements of its inputs, and these as text. Equal work is the same inputs.
+
+    >>> from kernbench.specs.attention import DecodeSpec
+    >>> work_of(DecodeSpec(S_kv=64, TILE_S_KV=16)) == work_of(DecodeSpec(S_kv=64)) < work_of(DecodeSpec(S_kv=65))
+    True
+    """
+    shapes = dict(sorted(spec.input_shapes.items()))
+    return sum(math.prod(shape) for shape in shapes.values()), json.dumps([spec.dtype, shapes])
+
+
 @lru_cache(maxsize=512)
 def overridden(machine: Machine, overrides: str) -> Machine:
     """Return a machine with overrides (as JSON) applied."""

@@ -56,6 +56,14 @@ class SweepFile(_Part):
     objectives: tuple[str, ...] = Field(("makespan",), min_length=1)
     search: Search = Search()
 
+    @field_validator("topology")
+    @classmethod
+    def _different(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for i, name in enumerate(value):
+            if name in value[:i]:
+                raise ValueError(f"{name!r} is given twice")
+        return value
+
     @field_validator("topology", "constraints", "objectives", mode="before")
     @classmethod
     def _listed(cls, value: Any) -> Any:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from kernbench.bench import apply_settings, find_bench
+from kernbench.bench import AnyBench, apply_settings, find_bench
 from kernbench.errors import InputError
+from kernbench.explore.space import work_of
 from kernbench.machine import load_machine
 from kernbench.run import RunResult, run_bench
 
@@ -60,7 +62,25 @@ def run_point(row: dict[str, Any]) -> Why:
     return Why(result, bounds_of(result, timelines[0] if timelines else None))
 
 
-def best_row(rows: list[dict[str, Any]], objectives: tuple[str, ...]) -> dict[str, Any] | None:
-    """Return the feasible point with the least objectives, the first one deciding; of equals the first in the space."""
-    feasible = [row for row in rows if row["feasible"]]
-    return min(feasible, key=lambda row: (*(row[name] for name in objectives), row["position"]), default=None)
+def best_rows(rows: list[dict[str, Any]], objectives: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Return the best feasible point for each work, the largest first: other inputs make no worse choice.
+
+    Best is what has the least objectives, the first one deciding; of equals the first in the space.
+    """
+    best: dict[tuple[int, str], dict[str, Any]] = {}
+    for row in (row for row in rows if row["feasible"]):
+        work = _work(row["bench"], row["topology"], row["settings"])
+        best[work] = min(best.get(work, row), row, key=lambda r: (*(r[name] for name in objectives), r["position"]))
+    return [best[work] for work in sorted(best, reverse=True)]
+
+
+@lru_cache(maxsize=100_000)
+def _work(bench: str, topology: str, settings: str) -> tuple[int, str]:
+    return work_of(apply_settings(_form(bench, topology), json.loads(settings))[0])
+
+
+@lru_cache(maxsize=16)
+def _form(bench: str, topology: str) -> AnyBench:
+    from kernbench.on_grid import form_for
+
+    return form_for(find_bench(bench), load_machine(topology))[0]

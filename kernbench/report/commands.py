@@ -70,7 +70,7 @@ def _page_of_sweep(name: str, path: Path) -> str:
     from kernbench.explore.frame import results_frame
     from kernbench.explore.store import Store
     from kernbench.explore.sweepfile import METRICS, SweepFile
-    from kernbench.explore.why import best_row, run_point
+    from kernbench.explore.why import best_rows, run_point
     from kernbench.ledger import ledger_of
     from kernbench.machine import load_machine
     from kernbench.report.again import time_again
@@ -81,7 +81,8 @@ def _page_of_sweep(name: str, path: Path) -> str:
         sweep = SweepFile.from_document(definition, str(path))
         frame = results_frame(store, name)
         objectives = tuple(METRICS[one] for one in sweep.objectives)
-        best = best_row(list(store.rows(name)), objectives)
+        works = best_rows(list(store.rows(name)), objectives)
+    best = works[0] if works else None
     winner = run_point(best).result if best else None
     bench, machines = find_bench(sweep.bench), [load_machine(topology) for topology in sweep.topology]
     words = ["kernbench", "sweep", f"{name}.yaml", *(["--store", str(path)] if path != DEFAULT_STORE else [])]
@@ -93,6 +94,7 @@ def _page_of_sweep(name: str, path: Path) -> str:
         objectives=objectives,
         winner=winner,
         overrides=json.loads(best["overrides"]) if best else None,
+        works=len(works),
         again=time_again(winner) if winner and winner.critical_path else None,
         ledgers={machine.name: ledger_of(machine, bench) for machine in machines},
     )

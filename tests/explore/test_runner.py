@@ -18,7 +18,7 @@ from kernbench.explore.frame import varied
 from kernbench.explore.screen import sorted_frame
 from kernbench.explore.search import _shuffled
 from kernbench.explore.store import Store
-from kernbench.explore.why import best_row, run_point
+from kernbench.explore.why import best_rows, run_point
 from kernbench.run import run_bench
 from tests.explore.helpers import SMALL, read_sweep, rows_of, run_here
 
@@ -185,7 +185,7 @@ def test_costs_and_constraints_on_results(tmp_path):
         assert row["cost"] == pytest.approx(row["makespan_ps"] * settings["buffers"] + bandwidth)
         assert bool(row["feasible"]) == (row["makespan_ps"] < limit)
     assert tally.infeasible == sum(time >= limit for time in times) > 0
-    best = best_row(rows, ("cost",))
+    best = best_rows(rows, ("cost",))[0]
     assert best["cost"] == min(row["cost"] for row in rows if row["feasible"])
     assert tally.best.point.position == best["position"]
 
@@ -274,12 +274,23 @@ def test_a_guided_search_goes_on_where_it_was_stopped_and_depends_on_no_worker_c
 
 def test_the_winner_says_why_its_bounds_are_below_what_it_took(tmp_path):
     run_here(SMALL, tmp_path / "s.sqlite")
-    row = best_row(rows_of(tmp_path / "s.sqlite"), ("makespan_ps",))
+    row = best_rows(rows_of(tmp_path / "s.sqlite"), ("makespan_ps",))[0]
     why = run_point(row)
     assert why.result.makespan_ps == row["makespan_ps"]
     assert {"matrix", "vector", "memory", "links between PEs"} <= {bound.name for bound in why.bounds}
     assert all(0 < bound.ps <= row["makespan_ps"] for bound in why.bounds)
     assert shown_again(why.result.command, row)
+
+
+def test_points_of_less_work_are_no_better_choice(tmp_path):
+    tally, _ = run_here(SMALL.replace("S_kv: 64", "S_kv: [64, 256, 128]"), tmp_path / "s.sqlite")
+    rows = rows_of(tmp_path / "s.sqlite")
+    best = best_rows(rows, ("makespan_ps",))
+    assert [json.loads(row["settings"])["S_kv"] for row in best] == [256, 128, 64]
+    for row in best:
+        same = [r for r in rows if json.loads(r["settings"])["S_kv"] == json.loads(row["settings"])["S_kv"]]
+        assert row["makespan_ps"] == min(r["makespan_ps"] for r in same)
+    assert tally.best.point.position == best[0]["position"]
 
 
 def shown_again(command, row):
@@ -338,7 +349,7 @@ def test_a_guided_search_on_a_changed_machine_or_kernel_leaves_no_old_points_amo
     assert timed == 24
     rows = rows_of(tmp_path / "s.sqlite", "guided")
     assert len(rows) == 24
-    best = best_row(rows, ("makespan_ps",))
+    best = best_rows(rows, ("makespan_ps",))[0]
     assert best["makespan_ps"] == tally.best.outcome.makespan_ps
     assert run_point(best).result.makespan_ps == best["makespan_ps"]
 

@@ -75,9 +75,9 @@ def test_a_sweep_whose_machine_or_kernel_has_changed_counts_its_points_anew(tmp_
 
 def test_two_sweeps_of_one_name_at_once_are_not_mixed(tmp_path):
     with Store(tmp_path / "s.sqlite", create=True) as one, Store(tmp_path / "s.sqlite") as other:
-        one.begin("sweep", "{}")
+        one.begin("sweep", "{}", "basis")
         one.add("sweep", *results(0, 1))
-        other.begin("sweep", '{"bench": "other"}')
+        other.begin("sweep", '{"bench": "other"}', "basis")
         other.add("sweep", *results(5, 1))
         with pytest.raises(InputError, match="another process has begun another sweep that is called sweep"):
             one.add("sweep", *results(1, 1))
@@ -91,7 +91,7 @@ def test_reading_changes_nothing_and_needs_no_right_to_write(tmp_path):
         Store(path)
     assert path.read_bytes() == b""
     with Store(path, create=True) as store:
-        store.begin("sweep", "{}")
+        store.begin("sweep", "{}", "")
         store.add("sweep", *results(0, 1))
     with sqlite3.connect(path) as writer:
         writer.execute("BEGIN IMMEDIATE")
@@ -102,7 +102,7 @@ def test_reading_changes_nothing_and_needs_no_right_to_write(tmp_path):
 def test_a_store_is_a_file_whatever_its_name_means_to_sqlite(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with Store(Path(":memory:"), create=True) as store:
-        store.begin("sweep", "{}")
+        store.begin("sweep", "{}", "")
     assert os.listdir() == [":memory:"]
 
 

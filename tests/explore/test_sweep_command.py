@@ -258,3 +258,13 @@ def test_a_disk_that_is_full_stops_the_sweep_and_keeps_the_store(folder, monkeyp
     assert code == 2
     assert "kernbench.sqlite: the disk is full" in output
     assert len(results_frame("kernbench.sqlite", "small")) == 12
+
+
+def test_a_log_gets_a_line_of_progress_now_and_then(folder, monkeypatch):
+    from kernbench.explore import commands
+
+    monkeypatch.setattr(commands, "_EVERY_S", 0)
+    code, output = kernbench("sweep", "small.yaml", "--workers", "1")
+    assert code == 0
+    assert "12 of 12 points; best " in output
+    assert "of 12 points" not in kernbench("sweep", "small.yaml", "--no-progress")[1]

@@ -68,6 +68,7 @@ def sweep_page(
     objectives: Sequence[str] = ("makespan_ps",),
     winner: RunResult | None,
     overrides: Mapping[str, Any] | None = None,
+    works: int = 1,
     again: Again | None,
     ledgers: Mapping[str, Ledger] | None = None,
 ) -> str:
@@ -89,6 +90,8 @@ def sweep_page(
         The result of the best point; None if no point is both done and feasible.
     overrides
         Values of the machine's file that the winner changes, by dotted key.
+    works
+        How many kinds of inputs points have; the winner is then the best of those with the most.
     again
         The winner timed again, if it has a timeline: its bounds and pictures are made of it.
     ledgers
@@ -110,6 +113,7 @@ def sweep_page(
         picture_sections=sections,
         result=winner,
         overrides=overrides or {},
+        works=works,
         values_command=_with_values(winner.command) if winner else "",
         ledgers=ledgers or {},
         run=run,

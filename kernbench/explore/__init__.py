@@ -11,13 +11,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kernbench.explore.api import sweep
     from kernbench.explore.frame import results_frame
     from kernbench.explore.space import Sweep
     from kernbench.explore.store import Store
     from kernbench.explore.sweepfile import SweepFile
 
-__all__ = ["Store", "Sweep", "SweepFile", "results_frame"]
-_HOMES = {"Store": "store", "Sweep": "space", "SweepFile": "sweepfile", "results_frame": "frame"}
+__all__ = ["Store", "Sweep", "SweepFile", "results_frame", "sweep"]
+_HOMES = {"Store": "store", "Sweep": "space", "SweepFile": "sweepfile", "results_frame": "frame", "sweep": "api"}
 
 
 def __getattr__(name: str) -> Any:

@@ -33,7 +33,8 @@ def local_workers(count: int | None = None) -> Iterator[Workers]:
     They are started afresh, not forked: a script that uses them from Python needs the usual
     ``if __name__ == "__main__":``. They end with this process, whatever ends it.
     """
-    count = count or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else count or os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    count = count or cores
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(count, mp_context=context, initializer=_begin_worker)
     try:

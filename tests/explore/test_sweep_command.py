@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from kernbench.cli import app
-from kernbench.explore import results_frame
+from kernbench.explore import results_frame, sweep
 from tests.explore.helpers import SMALL
 
 ROOT = Path(__file__).parents[2]
@@ -163,6 +163,13 @@ def test_two_sweeps_may_write_to_one_store(folder):
         assert process.wait() == 0, process.stderr.read()
     assert len(results_frame("kernbench.sqlite", "many")) == 1146
     assert len(results_frame("kernbench.sqlite", "small")) == 12
+
+
+def test_a_sweep_from_python_gives_its_points(folder):
+    seen = []
+    frame = sweep("small.yaml", workers=1, progress=lambda tally: seen.append(tally.seen))
+    pd.testing.assert_frame_equal(frame, results_frame("kernbench.sqlite", "small"))
+    assert len(frame) == seen[-1] == 12
 
 
 def test_results_are_listed_filtered_sorted_and_exported(folder):

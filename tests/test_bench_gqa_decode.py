@@ -28,9 +28,7 @@ def bench():
 
 def row_machine(ranks):
     cubes, columns, rows = CUBES_AND_PES[ranks]
-    return kb.load_machine(
-        "row4_pe8", {"sip.cubes.columns": cubes, "cube.pes.columns": columns, "cube.pes.rows": rows}
-    )
+    return kb.load_machine("row4_pe8", {"sip.cubes.columns": cubes, "cube.pes.columns": columns, "cube.pes.rows": rows})
 
 
 def assert_right(bench, machine, spec, inputs="random", seed=0):

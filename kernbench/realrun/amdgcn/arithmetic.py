@@ -39,7 +39,8 @@ def flush(x: Any) -> Any:
 
 def exp2(x: Any) -> Any:
     """``v_exp_f32``."""
-    return flush(np.exp2(flush(x)))
+    power = np.exp2(x)
+    return np.where(power < SMALLEST, F32(0), power)
 
 
 def log2(x: Any) -> Any:
@@ -69,6 +70,9 @@ def _subnormal(x: Any) -> Any:
 def scale_for_division(x: Any, below: Any, above: Any) -> tuple[Any, Any]:
     """``v_div_scale_f32``: scale one side of above / below; return it and whether the quotient is to be scaled back."""
     x, below, above = np.broadcast_arrays(x, below, above)
+    low, high = exponent(below), exponent(above)
+    if ((low > 0) & (low < 253) & (high > 23) & (np.abs(high - low) < 96)).all():
+        return x, np.False_
     inverse = 1.0 / below.astype(np.float64)
     quotient = above.astype(np.float64) * inverse
     small_inverse = (inverse != 0) & (np.abs(inverse) < SMALLEST)
@@ -77,12 +81,12 @@ def scale_for_division(x: Any, below: Any, above: Any) -> tuple[Any, Any]:
     grown, shrunk = x * F32(2.0**64), x * F32(2.0**-64)
     cases = [
         ((below == 0) | (above == 0), np.full_like(x, np.nan), False),
-        (exponent(above) - exponent(below) >= 96, np.where(is_below, grown, x), True),
+        (high - low >= 96, np.where(is_below, grown, x), True),
         (_subnormal(below), grown, False),
         (small_inverse & small_quotient, np.where(is_below, grown, x), True),
         (small_inverse, shrunk, False),
         (small_quotient, np.where(is_above, grown, x), True),
-        (exponent(above) <= 23, grown, False),
+        (high <= 23, grown, False),
     ]
     conditions = [condition for condition, _, _ in cases]
     value = np.select(conditions, [value for _, value, _ in cases], x)
@@ -116,6 +120,10 @@ def fix_division(quotient: Any, below: Any, above: Any) -> Any:
 
 def permute_bytes(high: Any, low: Any, choice: Any) -> Any:
     """``v_perm_b32``: each byte of ``choice`` picks a byte of low (0-3) and high (4-7), a sign (8-11), 0 or 255."""
+    if np.size(choice) == 1 or (choice == choice.flat[0]).all():
+        chosen = int(np.asarray(choice).flat[0])
+        if all(chosen >> 8 * i & 255 < 8 for i in range(4)):
+            return _permute_alike(high, low, chosen)
     high, low, choice = np.broadcast_arrays(high, low, choice)
     octets = [low >> np.uint32(8 * i) & np.uint32(255) for i in range(4)]
     octets += [high >> np.uint32(8 * i) & np.uint32(255) for i in range(4)]
@@ -125,6 +133,18 @@ def permute_bytes(high: Any, low: Any, choice: Any) -> Any:
     for i in range(4):
         picked = np.minimum(choice >> np.uint32(8 * i) & np.uint32(255), 13).astype(np.int64)
         out |= np.take_along_axis(table, picked[None], 0)[0] << np.uint32(8 * i)
+    return out
+
+
+def _permute_alike(high: Any, low: Any, choice: int) -> Any:
+    """Pick the same bytes in every lane."""
+    out = np.uint32(0)
+    for i in range(4):
+        picked = choice >> 8 * i & 255
+        word = high if picked > 3 else low
+        shift = 8 * (i - picked % 4)
+        moved = np.left_shift(word, np.uint32(shift)) if shift >= 0 else np.right_shift(word, np.uint32(-shift))
+        out = out | moved & np.uint32(255 << 8 * i)
     return out
 
 

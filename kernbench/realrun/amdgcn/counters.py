@@ -44,7 +44,7 @@ class Tally:
 
     def add_global(self, at: Addresses, active: Bools, width: int, writes: bool) -> None:
         """Count the bytes of active lanes, and the distinct 64-byte lines that each wave's instruction touches."""
-        nbytes = width * int(active.sum())
+        nbytes = width * int(np.count_nonzero(active))
         lines = count_lines(at, active, width) if nbytes else 0
         if writes:
             self.global_write_bytes += nbytes

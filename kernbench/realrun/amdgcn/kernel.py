@@ -21,7 +21,7 @@ from kernbench.realrun.amdgcn.operands import SCALAR_ROW
 from kernbench.realrun.amdgcn.state import AGPR, EXEC, LANES, Waves
 
 MAX_INSTRUCTIONS = 100_000_000
-BATCH_BYTES = 8 << 20
+BATCH_BYTES = 32 << 20
 """Vector registers of the waves that run together; more would leave the caches."""
 BATCH_WAVES = 256
 FIXED_MODES = {"float_round_mode_32": 0, "float_round_mode_16_64": 0, "float_denorm_mode_32": 3,

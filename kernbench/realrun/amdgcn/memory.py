@@ -245,7 +245,7 @@ def _decode_scratch(line: Line) -> Instruction:
             store_local(state.scratch, at, g.mask, width, values)
         else:
             place_words(g, row, load_local(state.scratch, at, g.mask, width), form, g.lanes())
-        state.tally.scratch_bytes += width * int(g.mask.sum())
+        state.tally.scratch_bytes += width * int(np.count_nonzero(g.mask))
 
     reads = rows_of((vector, scalar)) | (data.rows if stores else frozenset())
     return Instruction(line, run, reads, frozenset() if stores else data.rows, queue="vm")
@@ -253,6 +253,8 @@ def _decode_scratch(line: Line) -> Instruction:
 
 def check_local(offset: Any, active: Bools, width: int, size: int, name: str, line: Line) -> None:
     """Refuse lanes that are outside LDS or scratch."""
+    if offset.min() >= 0 and offset.max() + width <= size:
+        return
     bad = active & ((offset < 0) | (offset + width > size))
     if bad.any():
         wave, lane = (int(n) for n in np.argwhere(bad)[0])
@@ -303,14 +305,14 @@ def store_lds(g: Group, at: Any, active: Bools, width: int, values: list[Any], l
     at = np.broadcast_to(at, (g.count, LANES))
     check_local(at, active, width, g.state.lds_bytes, "LDS", line)
     store_local(g.state.lds, at + (g.group_of * g.state.lds_stride)[:, None], active, width, values)
-    g.state.tally.lds_bytes += width * int(active.sum())
+    g.state.tally.lds_bytes += width * int(np.count_nonzero(active))
 
 
 def load_lds(g: Group, at: Any, active: Bools, width: int, line: Line) -> list[Any]:
     """Read from the LDS of each wave's workgroup; ``at`` is relative to it."""
     at = np.broadcast_to(at, (g.count, LANES))
     check_local(at, active, width, g.state.lds_bytes, "LDS", line)
-    g.state.tally.lds_bytes += width * int(active.sum())
+    g.state.tally.lds_bytes += width * int(np.count_nonzero(active))
     return load_local(g.state.lds, at + (g.group_of * g.state.lds_stride)[:, None], active, width)
 
 

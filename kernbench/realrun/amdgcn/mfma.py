@@ -9,7 +9,7 @@ The order in which the hardware adds products is not published; here it is NumPy
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,6 @@ import numpy as np
 from kernbench.errors import InputError
 from kernbench.realrun.amdgcn.assembly import Line
 from kernbench.realrun.amdgcn.instruction import Decoder, Instruction, operands_of, refuse_modifiers, rows_of
-from kernbench.realrun.amdgcn.lanes import LANE
 from kernbench.realrun.amdgcn.operands import Operand, reader
 from kernbench.realrun.amdgcn.state import LANES, Group
 
@@ -28,8 +27,10 @@ def _bfloat(words: Any) -> Any:
     return (words.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
+HALVES = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
+"""Every float16 by its bits; faster than NumPy's conversion."""
 UNPACK: dict[str, tuple[int, Unpack]] = {
-    "f16": (16, lambda words: words.view(np.float16).astype(np.float32)),
+    "f16": (16, lambda words: HALVES.take(words.view(np.uint16))),
     "bf16": (16, _bfloat),
     "f32": (32, lambda words: words.view(np.float32)),
     "i8": (8, lambda words: words.view(np.int8).astype(np.float64)),
@@ -58,12 +59,12 @@ SHAPES: dict[str, tuple[int, int, str]] = {
 """By name: M = N, K, and the type of A and B."""
 
 
-def result_rows(side: int) -> Any:
-    """Return the row of D that each register of each lane holds: ``[register, lane]``."""
-    registers = np.arange(side * side // LANES)[:, None]
-    if side == 16:
-        return 4 * (LANE // 16) + registers
-    return 8 * (registers // 4) + 4 * (LANE // 32) + registers % 4
+def by_register(product: Any) -> Iterator[Any]:
+    """Yield what each register holds of D ``[wave, row, column]``, as ``[wave, lane // side, lane % side]``."""
+    waves, side = product.shape[:2]
+    parts = product.reshape(waves, side * side // (4 * LANES), LANES // side, 4, side)
+    for r in range(side * side // LANES):
+        yield parts[:, r // 4, :, r % 4, :]
 
 
 def _decode(line: Line) -> Instruction:
@@ -81,34 +82,39 @@ def _decode(line: Line) -> Instruction:
         if operand.file != "c" and (operand.file != "v" or operand.count != count):
             raise InputError(f"{line.place}: {operand.text} must be {count} vector registers")
     number = np.int32 if kind == "i8" else np.float32
-    rows, columns = result_rows(side), LANE % side
 
     def matrix(g: Group, operand: Operand) -> Any:
         """Return ``[wave, row, k]``."""
-        packed = np.empty((g.count, LANES, words), np.uint32)
+        packed = np.empty((g.count, side, LANES // side, words), np.uint32)
         for j in range(words):
-            packed[..., j] = g.u[operand.row + j]
-        held_by_lane = unpack(packed).reshape(g.count, LANES // side, side, held)
-        return held_by_lane.transpose(0, 2, 1, 3).reshape(g.count, side, depth)
+            packed[..., j] = g.u[operand.row + j].reshape(g.count, LANES // side, side).transpose(0, 2, 1)
+        return unpack(packed).reshape(g.count, side, depth)
 
     added = reader(c, "i" if kind == "i8" else "f", line) if c.file == "c" else None
 
     def run(g: Group) -> None:
         product = np.matmul(matrix(g, a), matrix(g, b).transpose(0, 2, 1))
-        values = product[:, rows, columns].astype(number, copy=False)
-        sums = [values[:, r] + (g.u[c.row + r].view(number) if added is None else added(g)) for r in range(results)]
+        if dest.row == c.row and added is None:  # the usual case, without copies
+            for r, value in enumerate(by_register(product)):
+                row = g.u[dest.row + r].view(number).reshape(value.shape)
+                np.add(row, value, out=row, casting="unsafe")
+            return
+        sums = []
+        for r, value in enumerate(by_register(product)):
+            addend = g.u[c.row + r].view(number).reshape(value.shape) if added is None else added(g)
+            sums.append(value.astype(number, copy=False) + addend)
         for r, total in enumerate(sums):
-            g.u[dest.row + r].view(number)[...] = total
+            g.u[dest.row + r].view(number)[...] = total.reshape(g.count, LANES)
 
     return Instruction(line, run, rows_of((a, b, c)), dest.rows)
 
 
 def _with_underscores(name: str) -> str:
-    """``v_mfma_f32_16x16x16f16`` and ``..._bf16_1k`` are older spellings of the same."""
+    """Return the newer spelling of a name such as ``v_mfma_f32_16x16x16f16``."""
     return re.sub(r"(x\d+)_?(f16|f32|i8|bf16)_?(1k)?$", lambda m: f"{m[1]}_{m[2]}" + (f"_{m[3]}" if m[3] else ""), name)
 
 
 DECODERS: dict[str, Decoder] = {
     **dict.fromkeys(SHAPES, _decode),
-    **{re.sub(r"(x\d+)_", r"\1", name).replace("_1k", "1k"): _decode for name in SHAPES},
+    **{re.sub(r"(x\d+)_", r"\1", name): _decode for name in SHAPES},
 }

@@ -310,7 +310,7 @@ def _decode_conditional_move(line: Line) -> Instruction:
 
 
 def _decode_compare(line: Line) -> Instruction:
-    _, name, kind = line.mnemonic.split("_")
+    _, _, name, kind = line.mnemonic.split("_")
     compare, letter = COMPARE[name], {"i32": "i", "u32": "u", "u64": "U"}[kind]
     sources = operands_of(line, 2)
     left, right = (scalar_reader(o, letter, line) for o in sources)
@@ -322,7 +322,7 @@ def _decode_compare(line: Line) -> Instruction:
 
 
 def _decode_compare_literal(line: Line) -> Instruction:
-    _, name, kind = line.mnemonic.split("_")
+    _, _, name, kind = line.mnemonic.split("_")
     sources = operands_of(line, 2)
     left = scalar_reader(sources[0], kind[0], line)
     bits = int(sources[1].text, 0)

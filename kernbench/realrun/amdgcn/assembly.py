@@ -33,6 +33,7 @@ class Line:
     operands: tuple[str, ...]
     modifiers: dict[str, str]
     """By name; the value is empty for a modifier that is a bare word."""
+    arch: str
 
     @property
     def text(self) -> str:
@@ -103,6 +104,8 @@ def read_assembly(path_or_text: str | Path, arch: str | None = None) -> Assembly
             continue
         line = _without_comment(raw).strip()
         if line.startswith(".amdgcn_target"):
+            if found.lines:
+                raise InputError(f"{file}:{number}: .amdgcn_target comes behind code")
             found.arch = _architecture(line.split('"')[1] if line.count('"') == 2 else "", arch, f"{file}:{number}")
         elif line == ".amdgpu_metadata":
             metadata = []
@@ -178,7 +181,7 @@ def _read_program_line(found: Assembly, line: str, number: int) -> None:
         return
     words = line.split(None, 1)
     operands, modifiers = split_operands(words[1] if len(words) == 2 else "")
-    found.lines.append(Line(found.file, number, words[0], operands, modifiers))
+    found.lines.append(Line(found.file, number, words[0], operands, modifiers, found.arch))
 
 
 def split_operands(text: str) -> tuple[tuple[str, ...], dict[str, str]]:

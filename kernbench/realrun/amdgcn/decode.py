@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernbench.errors import InputError, nearest
-from kernbench.realrun.amdgcn import lanes, lds, masks, memory, mfma, scalar, vector
+from kernbench.realrun.amdgcn import convert, lanes, lds, masks, memory, mfma, scalar, vector
 from kernbench.realrun.amdgcn.assembly import Assembly, Line
 from kernbench.realrun.amdgcn.execute import Program
 from kernbench.realrun.amdgcn.instruction import Decoder, Instruction
@@ -11,7 +11,7 @@ from kernbench.realrun.amdgcn.vector import base_name
 
 DECODERS: dict[str, Decoder] = {
     **vector.DECODERS, **masks.DECODERS, **lanes.DECODERS, **scalar.DECODERS, **memory.DECODERS, **lds.DECODERS,
-    **mfma.DECODERS,
+    **mfma.DECODERS, **convert.DECODERS,
 }  # fmt: skip
 ONLY = {"gfx950": ("v_bitop3_b32", "v_permlane16_swap_b32", "v_permlane32_swap_b32", "v_cvt_pk_f16_f32",
                    "global_load_lds_dwordx3", "global_load_lds_dwordx4", "v_mfma_f32_16x16x32_f16",
@@ -19,6 +19,10 @@ ONLY = {"gfx950": ("v_bitop3_b32", "v_permlane16_swap_b32", "v_permlane32_swap_b
                    "v_mfma_i32_16x16x64_i8", "v_mfma_i32_32x32x32_i8",
                    *(f"ds_read_b64_tr_b{bits}" for bits in (4, 8, 16)))}  # fmt: skip
 """Instructions that only one architecture has."""
+
+
+SUBDWORD = {*vector.TABLE, *(name for name in convert.DECODERS if "scalef32" not in name)}
+"""What may be encoded as SDWA."""
 
 
 def decode(line: Line, arch: str) -> Instruction:
@@ -38,8 +42,8 @@ def decode(line: Line, arch: str) -> Instruction:
     for owner, names in ONLY.items():
         if base in names and arch != owner:
             raise InputError(f"{line.place}: {base} is an instruction of {owner}, the code is for {arch}")
-    if line.mnemonic.endswith("_sdwa"):
-        raise InputError(f"{line.place}: the encoding SDWA is not supported")
+    if line.mnemonic.endswith("_sdwa") and base not in SUBDWORD:
+        raise InputError(f"{line.place}: the encoding SDWA is not supported for {base}")
     try:
         return decoder(line)
     except (ValueError, KeyError, IndexError, OverflowError) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -272,7 +273,7 @@ def _decode_carry(line: Line) -> Instruction:
 
 def _decode_with_literal(line: Line) -> Instruction:
     """``s_addk_i32`` and ``s_mulk_i32``: the destination is a source too."""
-    (dest,) = operands_of(Line(line.file, line.number, line.mnemonic, line.operands[:1], line.modifiers), 1)
+    (dest,) = operands_of(replace(line, operands=line.operands[:1]), 1)
     if len(line.operands) != 2:
         raise InputError(f"{line.place}: has {len(line.operands)} operands, takes 2")
     value = np.int32(_small(line.operands[1], line))

@@ -12,10 +12,11 @@ import numpy as np
 
 from kernbench.errors import InputError
 from kernbench.realrun.amdgcn import arithmetic as ar
+from kernbench.realrun.amdgcn import subdword
 from kernbench.realrun.amdgcn.assembly import Line
 from kernbench.realrun.amdgcn.instruction import Decoder, Instruction, Run, operands_of, refuse_modifiers, rows_of
 from kernbench.realrun.amdgcn.lanes import DPP_MODIFIERS, dpp_reader, vector_row
-from kernbench.realrun.amdgcn.operands import DTYPES, Operand, Read, join, lanes_writer, reader
+from kernbench.realrun.amdgcn.operands import DTYPES, Operand, Read, join, lanes_writer, parse_operand, reader
 from kernbench.realrun.amdgcn.scalar import _field, _reverse, count_bits, high_product, leading_zeros
 from kernbench.realrun.amdgcn.state import LANES, Group
 
@@ -180,6 +181,8 @@ TABLE: dict[str, Row] = {
     "v_cvt_u32_f32": ("u", "f", lambda a: ar.to_integer(a, np.uint32)),
     "v_cvt_i32_f32": ("i", "f", lambda a: ar.to_integer(a, np.int32)),
     "v_cvt_f16_f32": ("h", "f", lambda a: a.astype(np.float16)),
+    "v_cvt_f16_i16": ("h", "G", lambda a: a.astype(np.float16)),
+    "v_cvt_f16_u16": ("h", "H", lambda a: a.astype(np.float16)),
     "v_cvt_f32_f16": ("f", "h", lambda a: a.astype(np.float32)),
     "v_cvt_f64_f32": ("d", "f", lambda a: a.astype(np.float64)),
     "v_cvt_f32_f64": ("f", "d", lambda a: a.astype(np.float32)),
@@ -276,6 +279,8 @@ def _decode_table(line: Line) -> Instruction:
     base = base_name(line.mnemonic)
     accumulates = base in ACCUMULATING
     to, kinds, function = ACCUMULATING[base] if accumulates else TABLE[base]
+    if line.mnemonic.endswith("_sdwa"):
+        return _decode_subdword(line, to, kinds, function)
     is_dpp = line.mnemonic.endswith("_dpp")
     refuse_modifiers(line, ("clamp", "mul", "div", "op_sel", *(DPP_MODIFIERS if is_dpp else ())))
     dest, *sources = operands_of(line, len(kinds) + (not accumulates))
@@ -293,6 +298,18 @@ def _decode_table(line: Line) -> Instruction:
         reads[0], lanes = dpp_reader(sources[0], kinds[0], line)
         return Instruction(line, _dpp_run(dest, to, function, reads, lanes, line), rows | dest.rows, dest.rows)
     return Instruction(line, _table_run(dest, to, kinds, function, reads, line), rows, dest.rows)
+
+
+def _decode_subdword(line: Line, to: str, kinds: str, function: Any) -> Instruction:
+    refuse_modifiers(line, subdword.MODIFIERS)
+    if len(line.operands) != 1 + len(kinds):
+        raise InputError(f"{line.place}: has {len(line.operands)} operands, takes {1 + len(kinds)}")
+    dest = parse_operand(line.operands[0], line)
+    sources = [subdword.part_reader(text, i, kinds[i], line) for i, text in enumerate(line.operands[1:])]
+    write, reads = subdword.part_writer(dest, line), [read for _, read in sources]
+    kept = dest.rows if line.modifiers.get("dst_unused") == "UNUSED_PRESERVE" else frozenset()
+    run: Run = lambda g: write(g, function(*(read(g) for read in reads)))  # noqa: E731
+    return Instruction(line, run, rows_of(o for o, _ in sources) | kept, dest.rows)
 
 
 def _table_run(dest: Operand, to: str, kinds: str, function: Any, reads: list[Read], line: Line) -> Run:

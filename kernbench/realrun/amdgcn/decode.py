@@ -17,6 +17,7 @@ ONLY = {"gfx950": ("v_bitop3_b32", "v_permlane16_swap_b32", "v_permlane32_swap_b
                    "global_load_lds_dwordx3", "global_load_lds_dwordx4", "v_mfma_f32_16x16x32_f16",
                    "v_mfma_f32_32x32x16_f16", "v_mfma_f32_16x16x32_bf16", "v_mfma_f32_32x32x16_bf16",
                    "v_mfma_i32_16x16x64_i8", "v_mfma_i32_32x32x32_i8",
+                   *(name for name in mfma.DECODERS if "f8f6f4" in name),
                    *(f"ds_read_b64_tr_b{bits}" for bits in (4, 8, 16)))}  # fmt: skip
 """Instructions that only one architecture has."""
 

@@ -17,7 +17,7 @@ import yaml
 from kernbench.errors import InputError, nearest
 
 ARCHITECTURES = ("gfx90a", "gfx942", "gfx950")
-"""What can be executed."""
+"""What can be executed, the oldest first."""
 _TARGET = re.compile(r"gfx[0-9a-f]+$")
 _MODIFIER = re.compile(r"[a-z_][a-z0-9_]*:\[[^\]]*\]|[a-z_][a-z0-9_]*:\S+|\S+")
 _SECTION = re.compile(r"\.(text|section|data|bss|rodata)\b\s*([^,]*)")

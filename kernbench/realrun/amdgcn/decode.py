@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernbench.errors import InputError, nearest
 from kernbench.realrun.amdgcn import convert, lanes, lds, masks, memory, mfma, scalar, vector
-from kernbench.realrun.amdgcn.assembly import Assembly, Line
+from kernbench.realrun.amdgcn.assembly import ARCHITECTURES, Assembly, Line
 from kernbench.realrun.amdgcn.execute import Program
 from kernbench.realrun.amdgcn.instruction import Decoder, Instruction
 from kernbench.realrun.amdgcn.vector import base_name
@@ -13,15 +13,33 @@ DECODERS: dict[str, Decoder] = {
     **vector.DECODERS, **masks.DECODERS, **lanes.DECODERS, **scalar.DECODERS, **memory.DECODERS, **lds.DECODERS,
     **mfma.DECODERS, **convert.DECODERS,
 }  # fmt: skip
-ONLY = {"gfx950": ("v_bitop3_b32", "v_permlane16_swap_b32", "v_permlane32_swap_b32", "v_cvt_pk_f16_f32",
-                   "global_load_lds_dwordx3", "global_load_lds_dwordx4", "v_mfma_f32_16x16x32_f16",
-                   "v_mfma_f32_32x32x16_f16", "v_mfma_f32_16x16x32_bf16", "v_mfma_f32_32x32x16_bf16",
-                   "v_mfma_i32_16x16x64_i8", "v_mfma_i32_32x32x32_i8",
-                   *(name for name in mfma.DECODERS if "f8f6f4" in name),
-                   *(f"ds_read_b64_tr_b{bits}" for bits in (4, 8, 16)))}  # fmt: skip
-"""Instructions that only one architecture has."""
 
 
+def _is_new_matrix(name: str) -> bool:
+    """Whether gfx950 brought a matrix instruction: those of gfx942 with twice the elements along K, and f8f6f4."""
+    if name not in mfma.SHAPES:
+        return name in mfma.DECODERS
+    side, depth, kind, _ = mfma.SHAPES[name]
+    most = {"f16": 256, "bf16": 256, "i8": 512}.get(kind)
+    return most is not None and side * depth > most
+
+
+SINCE = {
+    "gfx942": {
+        "v_lshl_add_u64", "v_mov_b64", "v_fmaak_f32", "v_fmamk_f32", "buffer_inv",
+        *(name for name in memory.DECODERS if name.startswith("global_load_lds_")),
+        *(name for name in convert.DECODERS if "p8" in name or "bf8" in name),
+        *(name for name in mfma.SHAPES if "_" in name.rsplit("x", 1)[1] and not name.endswith("_1k")),
+    },
+    "gfx950": {
+        "v_bitop3_b32", "v_permlane16_swap_b32", "v_permlane32_swap_b32", "v_cvt_pk_f16_f32", "v_cvt_pk_bf16_f32",
+        "global_load_lds_dwordx3", "global_load_lds_dwordx4",
+        *(name for name in lds.DECODERS if "_tr_" in name),
+        *(name for name in convert.DECODERS if "scalef32" in name),
+        *(name for name in mfma.DECODERS if _is_new_matrix(name)),
+    },
+}  # fmt: skip
+"""Instructions that an architecture was the first to have."""
 SUBDWORD = {*vector.TABLE, *(name for name in convert.DECODERS if "scalef32" not in name)}
 """What may be encoded as SDWA."""
 
@@ -32,7 +50,7 @@ def decode(line: Line, arch: str) -> Instruction:
     Raises
     ------
     InputError
-        The instruction or one of its operands is not known, or the architecture does not have it.
+        The instruction or one of its operands is not known, or the architecture does not have it yet.
     """
     base = line.mnemonic if line.mnemonic in DECODERS else base_name(line.mnemonic)
     decoder = DECODERS.get(base)
@@ -40,9 +58,9 @@ def decode(line: Line, arch: str) -> Instruction:
         close = nearest(base, DECODERS)
         hint = close if "did you mean" in close else ""
         raise InputError(f"{line.place}: instruction {line.mnemonic} is not supported{hint}")
-    for owner, names in ONLY.items():
-        if base in names and arch != owner:
-            raise InputError(f"{line.place}: {base} is an instruction of {owner}, the code is for {arch}")
+    for first, names in SINCE.items():
+        if base in names and ARCHITECTURES.index(arch) < ARCHITECTURES.index(first):
+            raise InputError(f"{line.place}: {base} is an instruction of {first}, the code is for {arch}")
     if line.mnemonic.endswith("_sdwa") and base not in SUBDWORD:
         raise InputError(f"{line.place}: the encoding SDWA is not supported for {base}")
     try:

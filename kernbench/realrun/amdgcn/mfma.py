@@ -13,7 +13,6 @@ The order in which the hardware adds products is not published; here it is NumPy
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -46,14 +45,21 @@ UNPACK: dict[str, tuple[int, Unpack]] = {
 SHAPES: dict[str, tuple[int, int, str, str]] = {
     **{f"v_mfma_f32_16x16x{k}_{kind}": (16, k, kind, kind) for kind in ("f16", "bf16") for k in (16, 32)},
     **{f"v_mfma_f32_32x32x{k}_{kind}": (32, k, kind, kind) for kind in ("f16", "bf16") for k in (8, 16)},
-    "v_mfma_f32_16x16x16_bf16_1k": (16, 16, "bf16", "bf16"),
-    "v_mfma_f32_32x32x8_bf16_1k": (32, 8, "bf16", "bf16"),
     "v_mfma_f32_16x16x4_f32": (16, 4, "f32", "f32"),
     "v_mfma_f32_32x32x2_f32": (32, 2, "f32", "f32"),
-    **{f"v_mfma_i32_16x16x{k}_i8": (16, k, "i8", "i8") for k in (16, 32, 64)},
-    **{f"v_mfma_i32_32x32x{k}_i8": (32, k, "i8", "i8") for k in (8, 16, 32)},
+    **{f"v_mfma_i32_16x16x{k}_i8": (16, k, "i8", "i8") for k in (32, 64)},
+    **{f"v_mfma_i32_32x32x{k}_i8": (32, k, "i8", "i8") for k in (16, 32)},
     **{f"v_mfma_f32_16x16x32_{a}_{b}": (16, 32, a, b) for a in ("fp8", "bf8") for b in ("fp8", "bf8")},
     **{f"v_mfma_f32_32x32x16_{a}_{b}": (32, 16, a, b) for a in ("fp8", "bf8") for b in ("fp8", "bf8")},
+    # as gfx90a spells them
+    "v_mfma_f32_16x16x16f16": (16, 16, "f16", "f16"),
+    "v_mfma_f32_32x32x8f16": (32, 8, "f16", "f16"),
+    "v_mfma_f32_16x16x16bf16_1k": (16, 16, "bf16", "bf16"),
+    "v_mfma_f32_32x32x8bf16_1k": (32, 8, "bf16", "bf16"),
+    "v_mfma_f32_16x16x4f32": (16, 4, "f32", "f32"),
+    "v_mfma_f32_32x32x2f32": (32, 2, "f32", "f32"),
+    "v_mfma_i32_16x16x16i8": (16, 16, "i8", "i8"),
+    "v_mfma_i32_32x32x8i8": (32, 8, "i8", "i8"),
 }
 """By name: M = N, K, and the types of A and B."""
 MIXED = {"16x16x128_f8f6f4": (16, 128), "32x32x64_f8f6f4": (32, 64)}
@@ -129,8 +135,7 @@ def _nibbles(table: Any, octets: Any) -> Any:
 
 
 def _decode(line: Line) -> Instruction:
-    base = line.mnemonic.removesuffix("_e64")
-    side, depth, a_kind, b_kind = SHAPES[base if base in SHAPES else _with_underscores(base)]
+    side, depth, a_kind, b_kind = SHAPES[line.mnemonic.removesuffix("_e64")]
     refuse_modifiers(line, ("cbsz", "abid", "blgp"))
     for name in ("cbsz", "abid", "blgp"):
         if int(line.modifiers.get(name, "0"), 0):
@@ -204,13 +209,7 @@ def _decode_mixed(line: Line) -> Instruction:
     return Instruction(line, run, rows_of((a, b, c, *scales)), dest.rows)
 
 
-def _with_underscores(name: str) -> str:
-    """Return the newer spelling of a name such as ``v_mfma_f32_16x16x16f16``."""
-    return re.sub(r"(x\d+)_?(f16|f32|i8|bf16)_?(1k)?$", lambda m: f"{m[1]}_{m[2]}" + (f"_{m[3]}" if m[3] else ""), name)
-
-
 DECODERS: dict[str, Decoder] = {
     **dict.fromkeys(SHAPES, _decode),
-    **{re.sub(r"(x\d+)_", r"\1", name): _decode for name, shape in SHAPES.items() if shape[2] not in ("fp8", "bf8")},
     **{f"v_mfma_{scale}f32_{shape}": _decode_mixed for scale in ("", "scale_") for shape in MIXED},
 }

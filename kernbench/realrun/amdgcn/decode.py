@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from kernbench.errors import InputError, nearest
-from kernbench.realrun.amdgcn import convert, lanes, lds, masks, memory, mfma, scalar, vector
+from kernbench.realrun.amdgcn import convert, lanes, lds, masks, memory, mfma, packed, scalar, vector
 from kernbench.realrun.amdgcn.assembly import ARCHITECTURES, Assembly, Line
 from kernbench.realrun.amdgcn.execute import Program
 from kernbench.realrun.amdgcn.instruction import Decoder, Instruction
 from kernbench.realrun.amdgcn.vector import base_name
 
 DECODERS: dict[str, Decoder] = {
-    **vector.DECODERS, **masks.DECODERS, **lanes.DECODERS, **scalar.DECODERS, **memory.DECODERS, **lds.DECODERS,
-    **mfma.DECODERS, **convert.DECODERS,
+    **vector.DECODERS, **packed.DECODERS, **masks.DECODERS, **lanes.DECODERS, **scalar.DECODERS,
+    **memory.DECODERS, **lds.DECODERS, **mfma.DECODERS, **convert.DECODERS,
 }  # fmt: skip
 
 

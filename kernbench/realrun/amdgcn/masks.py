@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,16 @@ from kernbench.realrun.amdgcn.instruction import (
 )
 from kernbench.realrun.amdgcn.operands import Operand, Read, lanes_writer, reader, scalar_row
 from kernbench.realrun.amdgcn.state import EXEC, LANES, VCC, Bools, Group, bits_of, pair_of
-from kernbench.realrun.amdgcn.vector import COMPARE, KINDS, base_name
+from kernbench.realrun.amdgcn.vector import base_name
+
+COMPARE: dict[str, Callable[..., Any]] = {
+    "lt": np.less, "eq": np.equal, "le": np.less_equal, "gt": np.greater, "ne": np.not_equal, "ge": np.greater_equal,
+    "lg": lambda a, b: (a < b) | (a > b), "o": lambda a, b: ~(np.isnan(a) | np.isnan(b)),
+    "u": lambda a, b: np.isnan(a) | np.isnan(b), "nge": lambda a, b: ~(a >= b),
+    "nlg": lambda a, b: ~((a < b) | (a > b)), "ngt": lambda a, b: ~(a > b), "nle": lambda a, b: ~(a <= b),
+    "neq": lambda a, b: ~(a == b), "nlt": lambda a, b: ~(a < b),
+}  # fmt: skip
+KINDS = {"i32": "i", "u32": "u", "f32": "f", "i64": "I", "u64": "U", "f16": "h", "u16": "H", "i16": "G", "f64": "d"}
 
 
 def write_bits(g: Group, row: int, bits: Any) -> None:

@@ -22,6 +22,16 @@ from kernbench.realrun.amdgcn.instruction import (
     refuse_modifiers,
     rows_of,
 )
+from kernbench.realrun.amdgcn.integers import (
+    count_bits,
+    field,
+    first_bit,
+    high_product,
+    leading_zeros,
+    reverse,
+    shift_left,
+    shift_right,
+)
 from kernbench.realrun.amdgcn.operands import DTYPES, WIDE, Operand, Read, constant, join, scalar_row
 from kernbench.realrun.amdgcn.state import EXEC, VCC, Group
 
@@ -63,72 +73,20 @@ def scalar_writer(operand: Operand, kind: str, line: Line) -> Write:
     return write
 
 
-def _shift_left(a: Any, n: Any) -> Any:
-    return np.left_shift(a, n & (a.dtype.itemsize * 8 - 1), dtype=a.dtype)
-
-
-def _shift_right(a: Any, n: Any) -> Any:
-    return np.right_shift(a, (n & (a.dtype.itemsize * 8 - 1)).astype(a.dtype))
-
-
-def _field(a: Any, where: Any) -> Any:
-    """Bits of ``a`` from where[4:0] (or [5:0]), where[22:16] of them, extended as the type says."""
-    bits = a.dtype.itemsize * 8
-    offset = (where & (bits - 1)).astype(a.dtype)
-    width = np.minimum((where >> 16) & 0x7F, bits).astype(a.dtype)
-    shift = np.minimum(bits - width, bits - 1).astype(a.dtype)
-    moved = np.right_shift(a, offset)
-    kept = np.right_shift(np.left_shift(moved, shift), shift)
-    return np.where(width == 0, a.dtype.type(0), kept)
-
-
-def _reverse(a: Any) -> Any:
-    octets = np.ascontiguousarray(a).reshape(-1).view(np.uint8)
-    bits = np.unpackbits(octets.reshape(-1, a.dtype.itemsize), axis=1, bitorder="little")
-    return np.packbits(bits[:, ::-1], axis=1, bitorder="little").view(a.dtype).reshape(np.shape(a))
-
-
-def count_bits(a: Any) -> Any:
-    """Number of set bits of each element."""
-    octets = np.ascontiguousarray(a).reshape(-1).view(np.uint8).reshape(-1, a.dtype.itemsize)
-    return np.unpackbits(octets, axis=1).sum(axis=1, dtype=np.uint32).reshape(np.shape(a))
-
-
-def _first_bit(a: Any) -> Any:
-    """Position of the lowest set bit, or -1."""
-    lowest = a & (~a + a.dtype.type(1))
-    return np.where(a == 0, -1, count_bits(lowest - a.dtype.type(1)).astype(np.int32))
-
-
-def leading_zeros(a: Any) -> Any:
-    """Zeros above the highest set bit, or -1 where there is none."""
-    wide = a.astype(np.uint64)
-    for shift in (1, 2, 4, 8, 16, 32):
-        wide = wide | (wide >> np.uint64(shift))
-    zeros = a.dtype.itemsize * 8 - count_bits(wide).astype(np.int32)
-    return np.where(a == 0, -1, zeros)
-
-
-def high_product(a: Any, b: Any) -> Any:
-    """Upper 32 bits of a product, signed or not as the type says."""
-    wide = np.int64 if a.dtype.kind == "i" else np.uint64
-    return ((a.astype(wide) * b.astype(wide)) >> wide(32)).astype(a.dtype)
-
-
 PLAIN: dict[str, tuple[str, str, Callable[..., Any], bool]] = {
     "s_mov_b32": ("u", "u", lambda a: a, False),
     "s_mov_b64": ("U", "U", lambda a: a, False),
     "s_movk_i32": ("u", "k", lambda a: a, False),
     "s_not_b32": ("u", "u", np.invert, True),
     "s_not_b64": ("U", "U", np.invert, True),
-    "s_brev_b32": ("u", "u", _reverse, False),
-    "s_brev_b64": ("U", "U", _reverse, False),
+    "s_brev_b32": ("u", "u", reverse, False),
+    "s_brev_b64": ("U", "U", reverse, False),
     "s_bcnt0_i32_b32": ("u", "u", lambda a: count_bits(~a), True),
     "s_bcnt0_i32_b64": ("u", "U", lambda a: count_bits(~a), True),
     "s_bcnt1_i32_b32": ("u", "u", count_bits, True),
     "s_bcnt1_i32_b64": ("u", "U", count_bits, True),
-    "s_ff1_i32_b32": ("i", "u", _first_bit, False),
-    "s_ff1_i32_b64": ("i", "U", _first_bit, False),
+    "s_ff1_i32_b32": ("i", "u", first_bit, False),
+    "s_ff1_i32_b64": ("i", "U", first_bit, False),
     "s_flbit_i32_b32": ("i", "u", leading_zeros, False),
     "s_flbit_i32_b64": ("i", "U", leading_zeros, False),
     "s_sext_i32_i8": ("i", "i", lambda a: a.astype(np.int8).astype(np.int32), False),
@@ -138,16 +96,16 @@ PLAIN: dict[str, tuple[str, str, Callable[..., Any], bool]] = {
     "s_mul_i32": ("u", "uu", np.multiply, False),
     "s_mul_hi_u32": ("u", "uu", high_product, False),
     "s_mul_hi_i32": ("i", "ii", high_product, False),
-    "s_lshl_b32": ("u", "uu", _shift_left, True),
-    "s_lshl_b64": ("U", "Uu", lambda a, n: _shift_left(a, n.astype(np.uint64)), True),
-    "s_lshr_b32": ("u", "uu", _shift_right, True),
-    "s_lshr_b64": ("U", "Uu", _shift_right, True),
-    "s_ashr_i32": ("i", "iu", _shift_right, True),
-    "s_ashr_i64": ("I", "Iu", _shift_right, True),
-    "s_bfe_u32": ("u", "uu", _field, True),
-    "s_bfe_i32": ("i", "iu", _field, True),
-    "s_bfe_u64": ("U", "Uu", _field, True),
-    "s_bfe_i64": ("I", "Iu", _field, True),
+    "s_lshl_b32": ("u", "uu", shift_left, True),
+    "s_lshl_b64": ("U", "Uu", lambda a, n: shift_left(a, n.astype(np.uint64)), True),
+    "s_lshr_b32": ("u", "uu", shift_right, True),
+    "s_lshr_b64": ("U", "Uu", shift_right, True),
+    "s_ashr_i32": ("i", "iu", shift_right, True),
+    "s_ashr_i64": ("I", "Iu", shift_right, True),
+    "s_bfe_u32": ("u", "uu", field, True),
+    "s_bfe_i32": ("i", "iu", field, True),
+    "s_bfe_u64": ("U", "Uu", field, True),
+    "s_bfe_i64": ("I", "Iu", field, True),
     "s_bfm_b32": ("u", "uu", lambda w, at: ((np.uint32(1) << (w & 31)) - np.uint32(1)) << (at & 31), False),
     "s_bfm_b64": (
         "U",
@@ -342,7 +300,7 @@ def _decode_bit_compare(line: Line) -> Instruction:
     left, at = scalar_reader(sources[0], kind, line), scalar_reader(sources[1], "u", line)
 
     def run(g: Group) -> None:
-        g.scc[...] = (_shift_right(left(g), at(g)) & 1) == wanted
+        g.scc[...] = (shift_right(left(g), at(g)) & 1) == wanted
 
     return Instruction(line, run, rows_of(sources))
 
@@ -354,7 +312,7 @@ def _decode_bit_set(line: Line) -> Instruction:
     one = DTYPES[kind](1)
 
     def run(g: Group) -> None:
-        bit = _shift_left(np.broadcast_to(one, g.scc.shape), at(g).astype(DTYPES[kind]))
+        bit = shift_left(np.broadcast_to(one, g.scc.shape), at(g).astype(DTYPES[kind]))
         write(g, read(g) | bit if value else read(g) & ~bit)
 
     return Instruction(line, run, source.rows | dest.rows, dest.rows)

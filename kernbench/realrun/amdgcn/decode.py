@@ -40,7 +40,11 @@ SINCE = {
     },
 }  # fmt: skip
 """Instructions that an architecture was the first to have."""
-SUBDWORD = {*vector.TABLE, *(name for name in convert.DECODERS if "scalef32" not in name)}
+SUBDWORD = {
+    *vector.TABLE,
+    *(name for name in masks.DECODERS if name.startswith("v_cmp_") and "class" not in name),
+    *(name for name in convert.DECODERS if "scalef32" not in name),
+}
 """What may be encoded as SDWA."""
 
 

@@ -17,6 +17,7 @@ from kernbench.realrun.amdgcn.assembly import Argument, Assembly, KernelText
 from kernbench.realrun.amdgcn.counters import Tally, counters_of
 from kernbench.realrun.amdgcn.execute import Execution, Program
 from kernbench.realrun.amdgcn.hazards import register_name
+from kernbench.realrun.amdgcn.memory import SWIZZLES
 from kernbench.realrun.amdgcn.operands import SCALAR_ROW
 from kernbench.realrun.amdgcn.state import AGPR, EXEC, LANES, Waves
 
@@ -131,8 +132,6 @@ class Kernel:
         for name, wanted in FIXED_MODES.items():
             if self.text.descriptor.get(name, wanted) != wanted:
                 raise InputError(f"{place}: {name} is {self._descriptor(name)}; only {wanted} is supported")
-        if self.assembly.arch == "gfx90a" and self._descriptor("private_segment_fixed_size"):
-            raise InputError(f"{place}: scratch is not supported on gfx90a")
 
     def _vector_rows(self) -> int:
         """Rows of the vector file: up to the last register that the descriptor reserves."""
@@ -188,7 +187,7 @@ class Kernel:
         kernarg, packet = pointers
         has = self._descriptor
         if has("user_sgpr_private_segment_buffer"):
-            values += [0, 0, 0, 0]
+            values += [0, int(SWIZZLES), 0xFFFFFFFF, 0]
         for name, pointer in (("dispatch_ptr", packet), ("queue_ptr", 0), ("kernarg_segment_ptr", kernarg),
                               ("dispatch_id", 0), ("flat_scratch_init", 0)):  # fmt: skip
             if has(f"user_sgpr_{name}"):
@@ -206,6 +205,7 @@ class Kernel:
         for axis, number in zip("xyz", np.unravel_index(place_of, groups[::-1])[::-1], strict=True):
             if self.text.descriptor.get(f"system_sgpr_workgroup_id_{axis}", int(axis == "x")):
                 values.append(number.astype(np.uint32))
+        values += [0] * (has("system_sgpr_workgroup_info") + has("system_sgpr_private_segment_wavefront_offset"))
         for row, value in enumerate(values):
             state.scalars[row] = value
         _set_lanes(state, items, self._descriptor("system_vgpr_workitem_id"))

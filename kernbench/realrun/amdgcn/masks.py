@@ -9,6 +9,7 @@ import numpy as np
 
 from kernbench.errors import InputError
 from kernbench.realrun.amdgcn import arithmetic as ar
+from kernbench.realrun.amdgcn import subdword
 from kernbench.realrun.amdgcn.assembly import Line
 from kernbench.realrun.amdgcn.instruction import (
     EXEC_ROWS,
@@ -61,7 +62,8 @@ def _decode_compare(line: Line) -> Instruction:
     base = base_name(line.mnemonic)
     to_exec = base.startswith("v_cmpx_")
     name, kind_name = base.removeprefix("v_cmpx_").removeprefix("v_cmp_").rsplit("_", 1)
-    refuse_modifiers(line)
+    is_subdword = line.mnemonic.endswith("_sdwa")
+    refuse_modifiers(line, subdword.MODIFIERS if is_subdword else ())
     dest, *sources = operands_of(line, 3)
     row = scalar_row(dest, line, 2)
     rows = dest.rows | (EXEC_ROWS if to_exec else frozenset())
@@ -70,7 +72,11 @@ def _decode_compare(line: Line) -> Instruction:
         compute: Read = lambda g: wanted(g) >> _class_of(number(g)) & np.uint32(1) != 0  # noqa: E731
     else:
         compare = COMPARE[name]
-        left, right = (reader(o, KINDS[kind_name], line) for o in sources)
+        kind = KINDS[kind_name]
+        if is_subdword:
+            left, right = (subdword.part_reader(line.operands[1 + i], i, kind, line)[1] for i in (0, 1))
+        else:
+            left, right = (reader(o, kind, line) for o in sources)
         compute = lambda g: compare(left(g), right(g))  # noqa: E731
 
     def run(g: Group) -> None:

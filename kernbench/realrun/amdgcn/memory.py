@@ -24,6 +24,8 @@ WIDTHS = {
     "sbyte_d16": (1, "signed low"), "sbyte_d16_hi": (1, "signed high"), "byte_d16_hi": (1, "high"),
 }  # fmt: skip
 """Bytes of each load or store, and what becomes of a part of a register."""
+SWIZZLES = np.uint32(1 << 31)
+"""Bit of a descriptor's second word: consecutive elements belong to consecutive lanes."""
 Address = Callable[[Group], Any]
 SCALAR_COUNTS = {"dword": 1, "dwordx2": 2, "dwordx4": 4, "dwordx8": 8, "dwordx16": 16}
 
@@ -165,7 +167,10 @@ def _to_lds(g: Group, line: Line, values: list[Any], width: int, form: str) -> N
 
 
 def _buffer_address(line: Line, operands: list[Operand]) -> tuple[Address, Callable[[Group], Any], Any]:
-    """Return the offset into the buffer, the descriptor's base and size as a function, and the registers read."""
+    """Return functions of a lane's offset and of the descriptor's base and size, and the registers read.
+
+    The second gives None for the descriptor of scratch that gfx90a hands to kernels that spill: it alone swizzles.
+    """
     vector, descriptor, scalar = operands
     if descriptor.file != "s" or descriptor.count != 4:
         raise InputError(f"{line.place}: {descriptor.text} is not a descriptor of 4 scalar registers")
@@ -177,10 +182,12 @@ def _buffer_address(line: Line, operands: list[Operand]) -> tuple[Address, Calla
     def offset(g: Group) -> Any:
         return by_lane(g).astype(np.int64) + fixed
 
-    def base(g: Group) -> tuple[Any, Any, Any]:
+    def base(g: Group) -> tuple[Any, Any, Any] | None:
         words = g.su[row : row + 4]
-        if (words[1] >> np.uint32(16) & np.uint32(0x8000)).any():
-            raise KernelError(f"{line.place}: the descriptor swizzles; only plain buffers are supported")
+        if (words[1] & SWIZZLES).any():
+            if not (words[1] & SWIZZLES).all() or soffset(g).any():
+                raise KernelError(f"{line.place}: a descriptor of scratch is used in a way that is not supported")
+            return None
         return join(words[0], words[1] & np.uint32(0xFFFF)), words[2].astype(np.int64), soffset(g)
 
     return offset, base, rows_of(operands)
@@ -203,8 +210,11 @@ def _decode_buffer(line: Line) -> Instruction:
     offset, base, reads = _buffer_address(line, operands)
 
     def run(g: Group) -> None:
-        start, size, scalar = base(g)
-        at = np.broadcast_to(offset(g), (g.count, LANES))
+        buffer, at = base(g), np.broadcast_to(offset(g), (g.count, LANES))
+        if buffer is None:
+            access_scratch(g, line, at, None if to_lds else row, width, form, stores)
+            return
+        start, size, scalar = buffer
         inside = g.mask & (at >= 0) & (at + width <= size)
         addresses = np.broadcast_to(start + at.view(np.uint64) + scalar.astype(np.uint64), at.shape)
         if stores:
@@ -230,25 +240,31 @@ def _decode_scratch(line: Line) -> Instruction:
     first, second, scalar = operands_of(line, 3)
     stores = action == "store"
     data, vector = (second, first) if stores else (first, second)
-    row, count, fixed = vector_row(data, line, max(1, width // 4)), max(1, width // 4), immediate(line)
+    row, fixed = vector_row(data, line, max(1, width // 4)), immediate(line)
     by_lane = read_words(vector) if vector.file == "v" else lambda g: np.uint32(0)
     by_wave = read_words(scalar) if scalar.file == "s" else lambda g: np.uint32(0)
 
     def run(g: Group) -> None:
-        state = g.state
         offset = by_lane(g).astype(np.int64) + by_wave(g).astype(np.int64) + fixed
-        offset = np.broadcast_to(offset, (g.count, LANES))
-        check_local(offset, g.mask, width, state.scratch_bytes, "scratch", line)
-        at = (g.waves[:, None] * LANES + LANE) * state.scratch_bytes + offset
-        if stores:
-            values = [g.u[row + j] >> np.uint32(16 * (form == "high")) for j in range(count)]
-            store_local(state.scratch, at, g.mask, width, values)
-        else:
-            place_words(g, row, load_local(state.scratch, at, g.mask, width), form, g.lanes())
-        state.tally.scratch_bytes += width * int(np.count_nonzero(g.mask))
+        access_scratch(g, line, np.broadcast_to(offset, (g.count, LANES)), row, width, form, stores)
 
     reads = rows_of((vector, scalar)) | (data.rows if stores else frozenset())
     return Instruction(line, run, reads, frozenset() if stores else data.rows, queue="vm")
+
+
+def access_scratch(g: Group, line: Line, offset: Any, row: int | None, width: int, form: str, stores: bool) -> None:
+    """Load or store registers from ``row`` on, at each lane's offset into its private memory."""
+    if row is None:
+        raise KernelError(f"{line.place}: a load from scratch to LDS is not supported")
+    state = g.state
+    check_local(offset, g.mask, width, state.scratch_bytes, "scratch", line)
+    at = (g.waves[:, None] * LANES + LANE) * state.scratch_bytes + offset
+    if stores:
+        values = [g.u[row + j] >> np.uint32(16 * (form == "high")) for j in range(max(1, width // 4))]
+        store_local(state.scratch, at, g.mask, width, values)
+    else:
+        place_words(g, row, load_local(state.scratch, at, g.mask, width), form, g.lanes())
+    state.tally.scratch_bytes += width * int(np.count_nonzero(g.mask))
 
 
 def check_local(offset: Any, active: Bools, width: int, size: int, name: str, line: Line) -> None:

@@ -13,7 +13,11 @@ from tests.realrun.amdgcn.written import FIXTURES
 LAUNCHES = json.loads((FIXTURES / "kernels.json").read_text())["kernels"]
 SCRATCH_POINTERS = (None, None)
 """Triton's kernels take two pointers behind their own arguments, for buffers that these do not use."""
-FP8 = {"gfx942": ml_dtypes.float8_e4m3fnuz, "gfx950": ml_dtypes.float8_e4m3fn}
+FP8 = {
+    "gfx90a": ml_dtypes.float8_e4m3fnuz,
+    "gfx942": ml_dtypes.float8_e4m3fnuz,
+    "gfx950": ml_dtypes.float8_e4m3fn,
+}
 
 
 @cache

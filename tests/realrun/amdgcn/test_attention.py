@@ -50,7 +50,17 @@ def test_every_family(arch, run, kind):
     assert found.passed, found
 
 
-@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_the_oldest_architecture():
+    for o, reference, *_ in (
+        decode("gfx90a", 64, 193),
+        decode("gfx90a", 64, 77, "_fp8"),
+        prefill("gfx90a", 64, 97, True),
+    ):
+        found = compare(o, reference, tolerance("f16"))
+        assert found.passed, found
+
+
+@pytest.mark.parametrize("arch", ["gfx90a", *ARCHITECTURES])
 def test_spilled_registers_come_back(arch):
     o, reference, spilled = prefill(arch, 128, 160, True, name="_spills")
     assert spilled.counters["scratch_bytes"] > 0

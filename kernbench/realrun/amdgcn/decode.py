@@ -6,7 +6,7 @@ from kernbench.errors import InputError, nearest
 from kernbench.realrun.amdgcn import convert, lanes, lds, masks, memory, mfma, packed, scalar, vector
 from kernbench.realrun.amdgcn.assembly import ARCHITECTURES, Assembly, Line
 from kernbench.realrun.amdgcn.execute import Program
-from kernbench.realrun.amdgcn.instruction import Decoder, Instruction
+from kernbench.realrun.amdgcn.instruction import Decoder, Instruction, refuse_modifiers
 from kernbench.realrun.amdgcn.vector import base_name
 
 DECODERS: dict[str, Decoder] = {
@@ -40,6 +40,10 @@ SINCE = {
     },
 }  # fmt: skip
 """Instructions that an architecture was the first to have."""
+PLAIN = {
+    name for name in (*scalar.DECODERS, *lanes.DECODERS, "v_swap_b32") if name != "s_waitcnt" and name[:3] != "ds_"
+}
+"""Instructions without modifiers."""
 SUBDWORD = {
     *vector.TABLE,
     *(name for name in masks.DECODERS if name.startswith("v_cmp_") and "class" not in name),
@@ -67,6 +71,8 @@ def decode(line: Line, arch: str) -> Instruction:
             raise InputError(f"{line.place}: {base} is an instruction of {first}, the code is for {arch}")
     if line.mnemonic.endswith("_sdwa") and base not in SUBDWORD:
         raise InputError(f"{line.place}: the encoding SDWA is not supported for {base}")
+    if line.modifiers and base in PLAIN:
+        refuse_modifiers(line)
     try:
         return decoder(line)
     except (ValueError, KeyError, IndexError, OverflowError) as error:

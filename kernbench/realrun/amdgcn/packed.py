@@ -98,6 +98,9 @@ def _decode_packed_halves(line: Line) -> Instruction:
     for chosen, signs in (("op_sel", "neg_lo"), ("op_sel_hi", "neg_hi")):
         picks = flags(line, chosen, count, int(chosen == "op_sel_hi"))
         negative = flags(line, signs, count, 0)
+        for o, p in zip(sources, picks, strict=True):
+            if o.file == "c" and p and o.text != "0":
+                raise InputError(f"{line.place}: the high half of the number {o.text} is not supported")
         halves.append(
             [
                 half_reader(Operand(o.file, o.row, o.count, o.text, negate=bool(n)), kind, bool(p), line)

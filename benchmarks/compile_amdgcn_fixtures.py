@@ -85,10 +85,12 @@ OLDEST = ("decode_d64", "decode_d64_fp8", "reduce_d64", "prefill_d64_causal", "p
           "prefill_d128_causal_spills")  # fmt: skip
 TARGETS = {"gfx90a": OLDEST, "gfx942": tuple(FIXTURES), "gfx950": tuple(FIXTURES)}
 """What is compiled for each architecture."""
+CODE_OBJECT = ("decode_d64", "gfx950")
+"""The one that is also kept as the ELF file that a GPU loads."""
 
 
-def compile_fixture(name: str, arch: str) -> tuple[str, dict[str, Any]]:
-    """Return the assembly text of one fixture, and how it is launched."""
+def compile_fixture(name: str, arch: str) -> tuple[str, bytes, dict[str, Any]]:
+    """Return the assembly text of one fixture, its code object, and how it is launched."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -110,7 +112,7 @@ def compile_fixture(name: str, arch: str) -> tuple[str, dict[str, Any]]:
         "lds_bytes": made.metadata.shared,
         "constants": constants,
     }
-    return made.asm["amdgcn"], launch
+    return made.asm["amdgcn"], made.asm["hsaco"], launch
 
 
 def main() -> int:
@@ -124,9 +126,11 @@ def main() -> int:
     launches: dict[str, Any] = {}
     for arch, names in TARGETS.items():
         for name in names:
-            text, launches[f"{name}.{arch}"] = compile_fixture(name, arch)
+            text, code_object, launches[f"{name}.{arch}"] = compile_fixture(name, arch)
             path = place / f"{name}.{arch}.s.gz"
             path.write_bytes(gzip.compress(text.encode(), mtime=0))
+            if (name, arch) == CODE_OBJECT:
+                (place / f"{name}.{arch}.co").write_bytes(code_object)
             print(f"{path.name}: {len(text)} characters, {path.stat().st_size} bytes")
     made = {"compiler": f"triton {TRITON}", "kernels": launches}
     (place / "kernels.json").write_text(json.dumps(made, indent=1, sort_keys=True) + "\n")

@@ -15,7 +15,7 @@ __all__ = ["Kernel", "LaunchResult", "load"]
 
 
 def load(path_or_text: str | Path, arch: str | None = None) -> dict[str, Kernel]:
-    """Read assembly text, or a file of it (``.gz`` is unpacked), and return its kernels by name.
+    """Read assembly text, a file of it (``.gz`` is unpacked) or a code object, and return its kernels by name.
 
     Parameters
     ----------
@@ -27,7 +27,8 @@ def load(path_or_text: str | Path, arch: str | None = None) -> dict[str, Kernel]
     Raises
     ------
     InputError
-        The text is truncated or malformed, or has an instruction that is not known; names the line.
+        The text is truncated or malformed, or has an instruction that is not known; names the line. For a code object
+        also: no LLVM is installed, whose tools disassemble it.
     """
     assembly = read_assembly(path_or_text, arch)
     program = decode_program(assembly)

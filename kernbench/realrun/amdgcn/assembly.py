@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from kernbench.errors import InputError, nearest
+from kernbench.realrun.amdgcn.code_object import is_code_object, text_of
 
 ARCHITECTURES = ("gfx90a", "gfx942", "gfx950")
 """What can be executed, the oldest first."""
@@ -84,7 +85,9 @@ class Assembly:
 
 
 def read_assembly(path_or_text: str | Path, arch: str | None = None) -> Assembly:
-    """Read assembly text, or a file of it (``.gz`` is unpacked).
+    """Read assembly text, a file of it (``.gz`` is unpacked), or a code object.
+
+    The lines that messages name are those of the text, for a code object those of its disassembly.
 
     Raises
     ------
@@ -137,6 +140,8 @@ def _text_of(source: str | Path) -> tuple[str, str]:
     if isinstance(source, str) and "\n" in source:
         return "<text>", source
     path = Path(source)
+    if is_code_object(path):
+        return str(path), text_of(path)
     try:
         raw = path.read_bytes()
         return str(path), (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8")

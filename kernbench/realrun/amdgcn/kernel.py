@@ -195,12 +195,13 @@ class Kernel:
         if has("user_sgpr_private_segment_size"):
             values.append(has("private_segment_fixed_size"))
         words = block[: block.size // 4 * 4].view(np.uint32)
-        first, count = has("user_sgpr_kernarg_preload_offset"), has("user_sgpr_kernarg_preload_length")
-        values += [int(w) for w in words[first : first + count]]
-        if len(values) > has("user_sgpr_count") or has("user_sgpr_count") > 16:
+        first, preloaded = has("user_sgpr_kernarg_preload_offset"), has("user_sgpr_kernarg_preload_length")
+        values += [int(w) for w in words[first : first + preloaded]]
+        count = self.text.descriptor.get("user_sgpr_count", len(values))  # a disassembled descriptor has no count
+        if not len(values) <= count <= 16:
             place = f"{self.assembly.file}:{self.text.line}: {self.name}"
-            raise InputError(f"{place}: user_sgpr_count is {has('user_sgpr_count')}, its parts take {len(values)}")
-        values += [0] * (has("user_sgpr_count") - len(values))
+            raise InputError(f"{place}: user_sgpr_count is {count}, its parts take {len(values)}")
+        values += [0] * (count - len(values))
         place_of = np.tile(numbers, state.per_group)
         for axis, number in zip("xyz", np.unravel_index(place_of, groups[::-1])[::-1], strict=True):
             if self.text.descriptor.get(f"system_sgpr_workgroup_id_{axis}", int(axis == "x")):

@@ -67,7 +67,7 @@ class Execution:
 class _Batch:
     def __init__(self, execution: Execution, state: Waves, entry: int) -> None:
         self.execution, self.program, self.state = execution, execution.program, state
-        self.hazards = Hazards(state) if execution.strict else None
+        self.hazards = state.hazards = Hazards(state) if execution.strict else None
         self.ready: dict[int, list[Index]] = {entry: [np.arange(state.count, dtype=np.int64)]}
         self.ended = np.zeros(state.count, np.bool_)
         self.held = np.zeros(state.count, np.bool_)

@@ -163,7 +163,10 @@ def _to_lds(g: Group, line: Line, values: list[Any], width: int, form: str) -> N
     at = g.su[M0] + np.uint32(immediate(line)) + (LANE * step).astype(np.uint32)
     if "signed" in form:
         raise InputError(f"{line.place}: sign extension on the way to LDS is not supported")
-    store_lds(g, at.astype(np.int64), g.mask, step, values, line)
+    at = np.broadcast_to(at.astype(np.int64), (g.count, LANES))
+    store_lds(g, at, g.mask, step, values, line)
+    if g.state.hazards is not None:
+        g.state.hazards.load_to_lds(g, lds_address(g, at), g.mask, step)
 
 
 def _buffer_address(line: Line, operands: list[Operand]) -> tuple[Address, Callable[[Group], Any], Any]:
@@ -320,7 +323,7 @@ def store_lds(g: Group, at: Any, active: Bools, width: int, values: list[Any], l
     """Write to the LDS of each wave's workgroup; ``at`` is relative to it."""
     at = np.broadcast_to(at, (g.count, LANES))
     check_local(at, active, width, g.state.lds_bytes, "LDS", line)
-    store_local(g.state.lds, at + (g.group_of * g.state.lds_stride)[:, None], active, width, values)
+    store_local(g.state.lds, lds_address(g, at), active, width, values)
     g.state.tally.lds_bytes += width * int(np.count_nonzero(active))
 
 
@@ -329,7 +332,15 @@ def load_lds(g: Group, at: Any, active: Bools, width: int, line: Line) -> list[A
     at = np.broadcast_to(at, (g.count, LANES))
     check_local(at, active, width, g.state.lds_bytes, "LDS", line)
     g.state.tally.lds_bytes += width * int(np.count_nonzero(active))
-    return load_local(g.state.lds, at + (g.group_of * g.state.lds_stride)[:, None], active, width)
+    at = lds_address(g, at)
+    if g.state.hazards is not None:
+        g.state.hazards.read_lds(g, at, active, width, line)
+    return load_local(g.state.lds, at, active, width)
+
+
+def lds_address(g: Group, at: Any) -> Any:
+    """Turn addresses in a workgroup's LDS to places in that of all workgroups."""
+    return at + (g.group_of * g.state.lds_stride)[:, None]
 
 
 _LOADS = [n for n in WIDTHS if n not in ("byte", "short", "byte_d16_hi")]

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from kernbench.realrun.amdgcn.address_space import AddressSpace
     from kernbench.realrun.amdgcn.counters import Tally
+    from kernbench.realrun.amdgcn.hazards import Hazards
 
 LANES = 64
 SCALARS = 128
@@ -43,6 +44,8 @@ class Waves:
         memory: AddressSpace, tally: Tally,
     ) -> None:  # fmt: skip
         self.memory, self.tally = memory, tally
+        self.hazards: Hazards | None = None
+        """Outstanding loads, where they are checked."""
         self.per_group = waves_per_group
         self.groups = groups
         self.count = count = waves_per_group * groups

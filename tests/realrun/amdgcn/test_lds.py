@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from tests.realrun.amdgcn.written import BITS, LANES, run, signed, words
+from kernbench.errors import KernelError
+from kernbench.realrun import amdgcn
+from tests.realrun.amdgcn.written import BITS, LANES, POINTER, kernel_text, run, signed, words
 
 
 @pytest.mark.parametrize("bits", [8, 16])
@@ -44,3 +46,37 @@ def test_lds(text):
     a, b = words("u", 1), words("u", 2)
     (found,) = run(f"\tv_lshlrev_b32_e32 v20, 4, v0\n\t{text}", [a, b, a], lds=4096)
     assert found.tolist() == [LOCAL[text](int(x), int(y)) & BITS for x, y in zip(a, b, strict=True)]
+
+
+TO_LDS = """\
+\ts_load_dwordx4 s[4:7], s[0:1], 0x0
+\tv_lshlrev_b32_e32 v2, 2, v0
+\tv_readfirstlane_b32 s8, v2
+\ts_mov_b32 m0, s8
+\ts_waitcnt lgkmcnt(0)
+\tglobal_load_lds_dword v2, s[4:5]
+{wait}
+\ts_barrier
+\tv_xor_b32_e32 v3, 0x1fc, v2
+\tds_read_b32 v1, v3
+\ts_waitcnt lgkmcnt(0)
+\tglobal_store_dword v2, v1, s[6:7]"""
+
+
+def to_lds(wait):
+    """Two waves load straight to LDS, and read in the opposite order, so what the other wave loaded."""
+    data, out = words("u", 5), np.zeros(128, np.uint32)
+    data = np.concatenate([data, ~data])
+    kernel = amdgcn.load(kernel_text(TO_LDS.format(wait=wait), [POINTER] * 2, lds=512))["k"]
+    kernel.launch(3, 128, [data, out])
+    return data, out
+
+
+def test_loads_go_straight_to_lds():
+    data, out = to_lds("\ts_waitcnt vmcnt(0)")
+    np.testing.assert_array_equal(out, data[::-1])
+
+
+def test_another_waves_load_to_lds_is_waited_for():
+    with pytest.raises(KernelError, match="lane 0 reads LDS before s_waitcnt vmcnt covers the load to it of wave 1"):
+        to_lds("\ts_nop 0")

@@ -155,6 +155,8 @@ TABLE: dict[str, Row] = {
     "v_min3_f32": ("f", "fff", lambda a, b, c: np.fmin(np.fmin(a, b), c)),
     "v_med3_f32": ("f", "fff", lambda a, b, c: np.fmax(np.fmin(a, b), np.fmin(np.fmax(a, b), c))),
     "v_fma_f32": ("f", "fff", ar.fma),
+    "v_fmaak_f32": ("f", "fff", ar.fma),
+    "v_fmamk_f32": ("f", "fff", ar.fma),
     "v_div_fixup_f32": ("f", "fff", ar.fix_division),
     "v_ldexp_f32": ("f", "fi", _scale),
     "v_frexp_mant_f32": ("f", "f", lambda a: np.frexp(a)[0]),
@@ -198,8 +200,6 @@ ACCUMULATING: dict[str, Row] = {
     "v_mac_f32": ("f", "fff", lambda a, b, c: a * b + c),
 }
 """The destination is the last source."""
-LITERAL_INSIDE = {"v_fmaak_f32": (0, 1, 2), "v_fmamk_f32": (0, 2, 1)}
-"""Order in which the sources are multiplied, multiplied and added."""
 
 
 def base_name(mnemonic: str) -> str:
@@ -327,15 +327,6 @@ def _dpp_run(dest: Operand, to: str, function: Any, reads: list[Read], lanes: Re
     return run
 
 
-def _decode_literal_inside(line: Line) -> Instruction:
-    order = LITERAL_INSIDE[base_name(line.mnemonic)]
-    dest, *sources = operands_of(line, 4)
-    first, second, third = (reader(sources[i], "f", line) for i in order)
-    write = lanes_writer(dest, "f", line)
-    run: Run = lambda g: write(g, ar.fma(first(g), second(g), third(g)))  # noqa: E731
-    return Instruction(line, run, rows_of(sources), dest.rows)
-
-
 def _decode_truth_table(line: Line) -> Instruction:
     refuse_modifiers(line, ("bitop3",))
     dest, *sources = operands_of(line, 4)
@@ -361,7 +352,6 @@ def _decode_swap(line: Line) -> Instruction:
 DECODERS: dict[str, Decoder] = {
     **dict.fromkeys(TABLE, _decode_table),
     **dict.fromkeys(ACCUMULATING, _decode_table),
-    **dict.fromkeys(LITERAL_INSIDE, _decode_literal_inside),
     "v_bitop3_b32": _decode_truth_table,
     "v_swap_b32": _decode_swap,
     "v_nop": lambda line: Instruction(line, lambda g: None),

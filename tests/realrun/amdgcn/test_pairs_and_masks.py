@@ -41,7 +41,7 @@ def wide(low, high):
         ("v_ceil_f32_e32 v10, v2", lambda a, b: np.ceil(a)),
         ("v_log_f32_e64 v10, |v2|", lambda a, b: np.log2(np.abs(a))),
         ("v_rsq_f32_e64 v10, |v2|", lambda a, b: 1 / np.sqrt(np.abs(a))),
-        ("v_mul_legacy_f32_e32 v10, v2, v3", lambda a, b: a * b),
+        ("v_mul_legacy_f32 v10, v2, v3", lambda a, b: a * b),
     ],
 )
 def test_float32(text, rule):
@@ -155,7 +155,7 @@ COMPARES = {
         (a.view(np.float32) != -b.view(np.float32)) & ~np.isnan(a.view(np.float32)) & ~np.isnan(b.view(np.float32))
     ),
     "v_cmp_class_f32_e64 vcc, v1, 3": lambda a, b: np.isnan(a.view(np.float32)),
-    "v_cmp_class_f32_e64 vcc, v1, 0x204": lambda a, b: np.isinf(a.view(np.float32)),
+    "v_mov_b32_e32 v9, 0x204\n\tv_cmp_class_f32_e64 vcc, v1, v9": lambda a, b: np.isinf(a.view(np.float32)),
     "v_cmp_eq_u16_sdwa vcc, v1, v2 src0_sel:BYTE_0 src1_sel:BYTE_3": lambda a, b: a & 255 == b >> 24,
 }
 

@@ -79,7 +79,7 @@ def _decode_narrow(line: Line) -> Instruction:
     inputs = 2 if of == "f32" else 1
     dest, *sources = operands_of(line, 1 + inputs + scaled)
     picks = flags(line, "op_sel", 4, 0)
-    place = picks[3] if scaled else picks[2]
+    place = picks[inputs + scaled]
     if to == "fp4":
         place, width = picks[2] + 2 * picks[3], 8
     else:

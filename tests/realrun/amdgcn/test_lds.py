@@ -8,7 +8,15 @@ from kernbench.realrun import amdgcn
 from tests.realrun.amdgcn.written import BITS, LANES, POINTER, kernel_text, run, signed, words
 
 
-@pytest.mark.parametrize("bits", [8, 16])
+def elements(rows, bits):
+    """Elements of registers ``[register, lane]``, lane by lane."""
+    octets = np.ascontiguousarray(rows.T).view(np.uint8)
+    if bits == 4:
+        return np.stack([octets & 15, octets >> 4], axis=-1)
+    return octets.view(np.uint16) if bits == 16 else octets
+
+
+@pytest.mark.parametrize("bits", [4, 8, 16])
 def test_a_transposing_read(bits):
     data = np.random.default_rng(bits).integers(0, 2**32, (2, LANES)).astype(np.uint32)
     body = f"""\
@@ -17,13 +25,26 @@ def test_a_transposing_read(bits):
 \ts_waitcnt lgkmcnt(0)
 \tds_read_b64_tr_b{bits} v[10:11], v20"""
     found = run(body, [data[0], *data], 2, "gfx950", lds=512)
-    kind = np.uint16 if bits == 16 else np.uint8
-    before = np.ascontiguousarray(data.T).view(kind).reshape(4, -1, 16)
-    after = np.ascontiguousarray(found.T).view(kind).reshape(4, 16, -1)
+    before = elements(data, bits).reshape(4, -1, 16)
+    after = elements(found, bits).reshape(4, 16, -1)
     np.testing.assert_array_equal(after, before.transpose(0, 2, 1))
 
 
 LOCAL = {
+    "ds_write_b96 v20, v[2:4]\n\ts_waitcnt lgkmcnt(0)\n\tds_read_b96 v[10:12], v20 offset:4": lambda a, b: a,
+    "ds_write_b16_d16_hi v20, v1\n\ts_waitcnt lgkmcnt(0)\n\tds_read_u16 v10, v20": lambda a, b: a >> 16,
+    "ds_write_b32 v20, v1\n\tv_mov_b32_e32 v10, v2\n\ts_waitcnt lgkmcnt(0)\n\tds_read_u8_d16 v10, v20 offset:3": (
+        lambda a, b: b & 0xFFFF0000 | a >> 24
+    ),
+    "ds_write_b32 v20, v1\n\tv_mov_b32_e32 v10, v2\n\ts_waitcnt lgkmcnt(0)\n\tds_read_u16_d16 v10, v20": (
+        lambda a, b: b & 0xFFFF0000 | a & 0xFFFF
+    ),
+    "ds_write_b32 v20, v1\n\tv_mov_b32_e32 v10, v2\n\ts_waitcnt lgkmcnt(0)\n\tds_read_u8_d16_hi v10, v20": (
+        lambda a, b: b & 0xFFFF | (a & 255) << 16
+    ),
+    "ds_write2st64_b32 v20, v1, v2 offset1:8\n\ts_waitcnt lgkmcnt(0)\n\tds_read2st64_b32 v[10:11], v20 offset0:8": (
+        lambda a, b: b
+    ),
     "ds_write_b8 v20, v1\n\tds_write_b8_d16_hi v20, v1 offset:1\n\ts_waitcnt lgkmcnt(0)\n\tds_read_u16 v10, v20": (
         lambda a, b: a & 255 | (a >> 16 & 255) << 8
     ),

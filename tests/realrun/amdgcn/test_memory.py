@@ -49,7 +49,7 @@ BEFORE = """\
 \ts_mov_b64 s[28:29], s[22:23]
 \ts_mov_b64 s[30:31], 0x800
 """
-"""32 bytes a lane: v50 is its offset, v[52:53] and v[54:55] its addresses, s[24:27] and s[28:31] the whole as buffers."""
+"""32 bytes a lane: v50 is its offset, v[52:53] and v[54:55] its addresses, s[24:27] and s[28:31] are buffers."""
 AT = {
     "global": ("{data}v[52:53]{more}, off offset:8", "v[54:55], {data}, off offset:8"),
     "flat": ("{data}v[52:53]{more} offset:8", "v[54:55], {data} offset:8"),

@@ -22,6 +22,9 @@ SHAPES = [
     ("gfx942", 32, 8, "bf16 bf16", "v_mfma_f32_32x32x8_bf16"),
     ("gfx950", 16, 32, "bf16 bf16", "v_mfma_f32_16x16x32_bf16"),
     ("gfx950", 32, 16, "bf16 bf16", "v_mfma_f32_32x32x16_bf16"),
+    ("gfx90a", 32, 8, "bf16 bf16", "v_mfma_f32_32x32x8bf16_1k"),
+    ("gfx90a", 16, 4, "f32 f32", "v_mfma_f32_16x16x4f32"),
+    ("gfx90a", 32, 2, "f32 f32", "v_mfma_f32_32x32x2f32"),
     ("gfx942", 16, 4, "f32 f32", "v_mfma_f32_16x16x4_f32"),
     ("gfx942", 32, 2, "f32 f32", "v_mfma_f32_32x32x2_f32"),
     ("gfx90a", 16, 16, "i8 i8", "v_mfma_i32_16x16x16i8"),
@@ -34,7 +37,7 @@ SHAPES = [
         (arch, side, depth, f"{a} {b}", f"v_mfma_f32_{side}x{side}x{depth}_{a}_{b}")
         for arch in ("gfx942", "gfx950")
         for side, depth in ((16, 32), (32, 16))
-        for a, b in (("fp8", "fp8"), ("fp8", "bf8"), ("bf8", "fp8"))
+        for a, b in (("fp8", "fp8"), ("fp8", "bf8"), ("bf8", "fp8"), ("bf8", "bf8"))
     ),
 ]
 MIXED = [

@@ -1,5 +1,7 @@
 """Vector instructions on pairs, halves and masks, and conversions, against NumPy."""
 
+import operator
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -169,6 +171,120 @@ def test_a_compare_and_a_select(text):
     b[40] = a[40]
     (found,) = run(f"\t{text}\n\tv_cndmask_b32_e32 v10, v1, v2, vcc", [a, b])
     np.testing.assert_array_equal(found, np.where(COMPARES[text](a, b), b, a))
+
+
+KINDS = {
+    "i32": np.int32, "u32": np.uint32, "f32": np.float32, "u16": np.uint16, "i16": np.int16, "f16": np.float16,
+    "i64": np.int64, "u64": np.uint64, "f64": np.float64,
+}  # fmt: skip
+ORDER = {"lt": operator.lt, "eq": operator.eq, "le": operator.le, "gt": operator.gt, "ge": operator.ge}
+ORDERED = {
+    **ORDER,
+    **{f"n{name}": (lambda a, b, rule=rule: not rule(a, b)) for name, rule in ORDER.items()},
+    "ne": lambda a, b: a != b, "lg": lambda a, b: a < b or a > b, "nlg": lambda a, b: not (a < b or a > b),
+    "o": lambda a, b: a == a and b == b, "u": lambda a, b: a != a or b != b,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_compare(kind):
+    rng, dtype = np.random.default_rng(11), KINDS[kind]
+    size = np.dtype(dtype).itemsize
+    octets = rng.integers(0, 256, (2, LANES, 8)).astype(np.uint8)
+    octets[1, :9] = octets[0, :9]
+    a, b = (np.ascontiguousarray(x[:, :size]).view(dtype)[:, 0] for x in octets)
+    if kind[0] == "f":
+        a[20] = b[30] = a[40] = b[40] = np.nan
+        octets[:, :, :size] = np.stack([a, b])[..., None].view(np.uint8)
+    registers = np.ascontiguousarray(octets).view(np.uint32).transpose(0, 2, 1).reshape(4, LANES)
+    integer = kind[0] != "f"
+    names = [n for n in ORDERED if (n in (*ORDER, "ne") if integer else n != "ne")]
+    left, right = ("v[2:3]", "v[4:5]") if size == 8 else ("v2", "v4")
+    body = ""
+    for i, name in enumerate(names):
+        body += f"\tv_cmp_{name}_{kind}_e64 s[30:31], {left}, {right}\n"
+        body += f"\tv_cndmask_b32_e64 v{10 + i}, 0, 1, s[30:31]\n"
+    found = run(body, [registers[0], *registers], len(names))
+    for name, row in zip(names, found, strict=True):
+        assert row.tolist() == [int(ORDERED[name](x, y)) for x, y in zip(a, b, strict=True)], name
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("v_add_f16_e32 v10, v1, v2", lambda a, b: a + b),
+        ("v_sub_f16_e64 v10, v1, |v2|", lambda a, b: a - abs(b)),
+        ("v_mul_f16_e32 v10, v1, v2", lambda a, b: a * b),
+        ("v_max_f16_e32 v10, v1, v2", np.maximum),
+        ("v_min_f16_e32 v10, v1, v2", np.minimum),
+        ("v_add_f16_e64 v10, v1, v2 clamp", lambda a, b: np.clip(a + b, 0, 1)),
+    ],
+)
+def test_float16(text, rule):
+    a, b = np.random.default_rng(12).standard_normal((2, LANES)).astype(np.float16)
+    (found,) = run(f"\t{text}", [x.view(np.uint16).astype(np.uint32) for x in (a, b)])
+    np.testing.assert_array_equal(found.astype(np.uint16).view(np.float16), rule(a, b))
+
+
+def test_float64():
+    a, b = np.random.default_rng(13).standard_normal((2, LANES)) * 99
+    pairs = [half for x in (a, b) for half in x.view(np.uint32).reshape(LANES, 2).T]
+    body = """\
+\tv_add_f64 v[10:11], v[2:3], v[4:5]
+\tv_mul_f64 v[12:13], v[2:3], -v[4:5]
+\tv_max_f64 v[14:15], v[2:3], v[4:5]
+\tv_min_f64 v[16:17], v[2:3], v[4:5]
+\tv_cvt_f32_f64_e32 v18, v[2:3]
+\tv_cvt_f64_f32_e32 v[20:21], v18
+\tv_cvt_i32_f32_e32 v19, v18
+\tv_cvt_f64_i32_e32 v[22:23], v19
+\tv_cvt_f64_u32_e32 v[24:25], v19"""
+    found = run(body, [pairs[0], *pairs], 16)
+    as_f64 = lambda i: np.stack([found[i], found[i + 1]], 1).view(np.float64)[:, 0]  # noqa: E731
+    np.testing.assert_array_equal(as_f64(0), a + b)
+    np.testing.assert_array_equal(as_f64(2), a * -b)
+    np.testing.assert_array_equal(as_f64(4), np.maximum(a, b))
+    np.testing.assert_array_equal(as_f64(6), np.minimum(a, b))
+    np.testing.assert_array_equal(found[8].view(np.float32), a.astype(np.float32))
+    np.testing.assert_array_equal(as_f64(10), a.astype(np.float32))
+    np.testing.assert_array_equal(as_f64(12), np.trunc(a))
+    np.testing.assert_array_equal(as_f64(14), found[9])
+
+
+def test_bytes_and_exponents():
+    a = words("u", 14)
+    (x,) = floats(15)
+    body = "".join(f"\tv_cvt_f32_ubyte{n}_e32 v{10 + n}, v1\n" for n in range(4))
+    body += "\tv_frexp_exp_i32_f32_e32 v14, v2\n\tv_cvt_f16_u16_e32 v15, v1\n\tv_rcp_iflag_f32_e32 v16, v2"
+    found = run(body, [a, bits(x)], 7)
+    np.testing.assert_array_equal(found[:4].view(np.float32), a.view(np.uint8).reshape(LANES, 4).T)
+    np.testing.assert_array_equal(found[4].view(np.int32), np.frexp(x)[1])
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(
+            found[5].astype(np.uint16).view(np.float16), a.astype(np.uint16).astype(np.float16)
+        )
+    np.testing.assert_array_equal(found[6].view(np.float32), 1 / x)
+
+
+@pytest.mark.parametrize("to", ["fp8", "bf8", "fp4"])
+@pytest.mark.parametrize("of", ["f32", "f16", "bf16"])
+def test_conversions_to_narrow_formats_with_a_scale(to, of):
+    kind = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}[of]
+    narrow = {"fp8": ml_dtypes.float8_e4m3fn, "bf8": ml_dtypes.float8_e5m2, "fp4": ml_dtypes.float4_e2m1fn}[to]
+    values = np.random.default_rng(16).standard_normal((LANES, 2)).astype(kind)
+    inputs = [bits(values[:, i]) for i in (0, 1)] if of == "f32" else [bits(values)[:, 0]]
+    sources = "v1, v2" if of == "f32" else "v1"
+    place = "op_sel:[0,0,1,0]" if to == "fp4" else "op_sel:[0,0,0,1]" if of == "f32" else "op_sel:[0,0,1]"
+    body = (
+        f"\tv_mov_b32_e32 v30, 2.0\n\tv_mov_b32_e32 v10, -1\n\tv_cvt_scalef32_pk_{to}_{of} v10, {sources}, v30 {place}"
+    )
+    (found,) = run(body, inputs, 1, "gfx950")
+    codes = (values.astype(np.float32) / 2).astype(narrow).view(np.uint8).astype(np.uint32)
+    if to == "fp4":
+        expected = 0xFFFF00FF | (codes[:, 0] | codes[:, 1] << np.uint32(4)) << np.uint32(8)
+    else:
+        expected = 0xFFFF | codes[:, 0] << np.uint32(16) | codes[:, 1] << np.uint32(24)
+    np.testing.assert_array_equal(found, expected.astype(np.uint32))
 
 
 def test_lanes_below_are_counted():

@@ -44,6 +44,8 @@ def wide(low, high):
         ("v_log_f32_e64 v10, |v2|", lambda a, b: np.log2(np.abs(a))),
         ("v_rsq_f32_e64 v10, |v2|", lambda a, b: 1 / np.sqrt(np.abs(a))),
         ("v_mul_legacy_f32 v10, v2, v3", lambda a, b: a * b),
+        ("v_min_f32_e32 v10, v2, v3", np.minimum),
+        ("v_subrev_f32_e32 v10, v2, v3", lambda a, b: b - a),
     ],
 )
 def test_float32(text, rule):
@@ -285,6 +287,22 @@ def test_conversions_to_narrow_formats_with_a_scale(to, of):
     else:
         expected = 0xFFFF | codes[:, 0] << np.uint32(16) | codes[:, 1] << np.uint32(24)
     np.testing.assert_array_equal(found, expected.astype(np.uint32))
+
+
+def test_a_compare_that_switches_lanes_off():
+    a = words("u", 17)
+    body = """\
+\tv_mov_b32_e32 v10, 1
+\tv_cmpx_gt_u32_e32 vcc, 32, v0
+\tv_mov_b32_e32 v10, 2
+\tv_cmpx_lt_i32_e64 s[30:31], v1, 0
+\tv_mov_b32_e32 v10, 3
+\ts_mov_b64 exec, -1
+\tv_cndmask_b32_e64 v11, 0, 1, s[30:31]"""
+    found, kept = run(body, [a], 2)
+    both = (np.arange(LANES) < 32) & (a >= 2**31)
+    np.testing.assert_array_equal(found, np.where(np.arange(LANES) < 32, np.where(both, 3, 2), 1))
+    np.testing.assert_array_equal(kept, both)
 
 
 def test_lanes_below_are_counted():

@@ -7,6 +7,13 @@ from kernbench.realrun import amdgcn
 from tests.realrun.amdgcn.written import BITS, kernel_text, run, signed
 
 SCALAR = {
+    "s_cmpk_eq_u32 s4, 0x5\n\ts_cselect_b32 s30, 1, 0": lambda a, b: int(a == 5),
+    "s_cmpk_lg_u32 s4, 0x5\n\ts_cselect_b32 s30, 1, 0": lambda a, b: int(a != 5),
+    "s_cmpk_le_u32 s4, 0x5\n\ts_cselect_b32 s30, 1, 0": lambda a, b: int(a <= 5),
+    "s_cmpk_ge_i32 s5, 0xffff\n\ts_cselect_b32 s30, 1, 0": lambda a, b: int(signed(b) >= -1),
+    "s_cmpk_gt_i32 s5, 0xffff\n\ts_cselect_b32 s30, 1, 0": lambda a, b: int(signed(b) > -1),
+    "s_cmpk_le_i32 s5, 0xffff\n\ts_cselect_b32 s30, 1, 0": lambda a, b: int(signed(b) <= -1),
+    "s_cmpk_lg_i32 s5, 0xffff\n\ts_cselect_b32 s30, 1, 0": lambda a, b: int(signed(b) != -1),
     "s_ashr_i64 s[30:31], s[4:5], 33": lambda a, b: signed(b) >> 1,
     "s_bfe_u64 s[30:31], s[4:5], 0x100018": lambda a, b: (a | b << 32) >> 24 & 0xFFFF,
     "s_bfe_i64 s[30:31], s[4:5], 0x100018": lambda a, b: signed((a | b << 32) >> 24, 16),

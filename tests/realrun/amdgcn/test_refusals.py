@@ -1,0 +1,180 @@
+"""Text that is broken, and kernels that do what they must not, end with a message that names the line."""
+
+import contextlib
+import gzip
+
+import numpy as np
+import pytest
+
+from kernbench.errors import InputError, KernbenchError, KernelError
+from kernbench.realrun import amdgcn
+from tests.realrun.amdgcn.written import FIXTURES, POINTER, STORE, WORD, kernel_text
+
+WHOLE = (FIXTURES / "vec_copy.gfx942.s").read_text()
+
+
+def run(body, args=None, block=64, arguments=(POINTER,), max_instructions=10000, strict=True, **parts):
+    kernel = amdgcn.load(kernel_text(body, arguments, **parts))["k"]
+    out = np.zeros(block, np.uint32)
+    kernel.launch(1, block, [out] if args is None else args, strict=strict, max_instructions=max_instructions)
+    return out
+
+
+def test_another_architecture_is_refused():
+    with pytest.raises(InputError, match="compiled for gfx942, not for gfx950"):
+        amdgcn.load(WHOLE, "gfx950")
+
+
+def test_an_unknown_architecture_is_refused():
+    with pytest.raises(InputError, match="'amdgcn-amd-amdhsa--gfx1100' cannot be executed"):
+        amdgcn.load(WHOLE.replace("gfx942", "gfx1100"))
+
+
+@pytest.mark.parametrize("part", ["amdgcn_target", ".amdhsa_user_sgpr_count", ".args", "kernarg_segment_size"])
+def test_truncated_text_is_refused(part):
+    with pytest.raises(InputError):
+        amdgcn.load(WHOLE[: WHOLE.index(part)] + "\n")
+
+
+def test_a_truncated_archive_is_refused(tmp_path):
+    path = tmp_path / "k.s.gz"
+    path.write_bytes(gzip.compress(WHOLE.encode())[:500])
+    with pytest.raises(InputError, match=r"k\.s\.gz: cannot be read"):
+        amdgcn.load(path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("    .name:           vec_copy", "    .name:           other", "kernel 'other' has no descriptor"),
+        ("    .kernarg_segment_size: 288", "    .kernarg_segment_size: 20", "ends at byte"),
+        ("amdhsa.kernels:", "amdhsa.kernels: [", "not YAML"),
+        ("amdhsa.kernels:", "amdhsa.others:", "malformed"),
+    ],
+)
+def test_malformed_metadata_are_refused(old, new, message):
+    assert old in WHOLE
+    with pytest.raises(InputError, match=message):
+        amdgcn.load(WHOLE.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (
+            "\tv_frobnicate_b32 v0, v1",
+            r"<text>:4: v_frobnicate_b32 v0, v1: instruction v_frobnicate_b32 is not supported",
+        ),
+        ("\tv_add_u33_e32 v0, v1, v2", "did you mean 'v_add_u32'"),
+        ("\tv_add_u32_e32 v0, v1", "has 2 operands, takes 3"),
+        ("\tv_add_u32_e32 v0, v1, v256", "outside the 256 registers"),
+        ("\tv_add_u32_e32 s0, v1, v2", "cannot be written by lanes"),
+        ("\tv_add_u32_e32 v0, v1, q2", "'q2' is not understood"),
+        ("\tv_add_u32_e64 v0, v1, v2 clamp", "clamp of integers"),
+        ("\ts_branch .LBB0_9", "jumps to '.LBB0_9', which is no label"),
+        ("\ts_waitcnt soon", "expected vmcnt"),
+        ("\tglobal_load_dwordx2 v[0:2], v[4:5], off", "is not 2 vector registers"),
+        ("\tglobal_load_dword v0, v[4:5], off offset:x", "is not a number"),
+        ("\tv_permlane32_swap_b32_e32 v0, v1", "is an instruction of gfx950"),
+        ("\tv_cndmask_b32_e32 v0, v1, v2, s3", "is not 2 scalar registers"),
+    ],
+)
+def test_an_instruction_that_is_not_understood_is_named(body, message):
+    with pytest.raises(InputError, match=message):
+        amdgcn.load(kernel_text(body))
+
+
+def test_an_endless_loop_ends():
+    with pytest.raises(KernelError, match=r"<text>:5: s_branch .L0: more than max_instructions = 500"):
+        run(".L0:\n\ts_branch .L0", max_instructions=500)
+
+
+def test_code_without_an_end_is_refused():
+    text = kernel_text("\ts_nop 0").replace("\ts_endpgm\n", "")
+    with pytest.raises(KernelError, match="runs past the last instruction"):
+        amdgcn.load(text)["k"].launch(1, 64, [None])
+
+
+def test_an_access_out_of_bounds_names_lane_address_and_array():
+    with pytest.raises(KernelError, match=r"global_store_dword .*: lane 10 touches 4 bytes at 0x\w+, .*argument 0 is"):
+        run(STORE, args=[np.zeros(10, np.uint32)])
+
+
+def test_a_null_pointer_is_out_of_bounds():
+    with pytest.raises(KernelError, match=r"lane 0 touches 4 bytes at 0x0, out of bounds: no array is near"):
+        run(STORE, args=[None])
+
+
+def test_a_read_only_array_is_not_written():
+    out = np.zeros(64, np.uint32)
+    out.flags.writeable = False
+    with pytest.raises(KernelError, match="argument 0, which is read-only"):
+        run(STORE, args=[out])
+
+
+def test_lds_beyond_its_size_is_out_of_bounds():
+    with pytest.raises(KernelError, match=r"of LDS at 0x100, out of bounds: there are 256; .*lds_bytes"):
+        run("\tv_lshlrev_b32_e32 v2, 3, v0\n\tds_write_b32 v2, v0", lds=256)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("\ts_load_dwordx2 s[4:5], s[0:1], 0x0\n\ts_mov_b32 s6, s5", r"touches s5 before s_waitcnt lgkmcnt .* line 4"),
+        (
+            "\ts_load_dwordx2 s[4:5], s[0:1], 0x0\n\ts_waitcnt lgkmcnt(0)\n\tv_mov_b32_e32 v2, 0\n"
+            "\tglobal_load_dword v1, v2, s[4:5]\n\tv_add_u32_e32 v3, v1, v1",
+            r"<text>:8: .*touches v1 before s_waitcnt vmcnt",
+        ),
+        (
+            "\ts_load_dwordx2 s[4:5], s[0:1], 0x0\n\ts_waitcnt lgkmcnt(0)\n\tv_mov_b32_e32 v2, 0\n"
+            "\tglobal_load_dword v1, v2, s[4:5]\n\tglobal_load_dword v3, v2, s[4:5]\n\ts_waitcnt vmcnt(1)\n"
+            "\tv_mov_b32_e32 v4, v1\n\tv_mov_b32_e32 v4, v3",
+            r"<text>:11: .*touches v3",
+        ),
+        ("\tds_read_b32 v1, v0 offset:0\n\tv_mov_b32_e32 v1, 0", "touches v1 before s_waitcnt lgkmcnt"),
+    ],
+)
+def test_a_register_is_waited_for(body, message):
+    if "ds_" in body:
+        body = "\tv_lshlrev_b32_e32 v0, 2, v0\n" + body
+    with pytest.raises(KernelError, match=message):
+        run(body, lds=256)
+    run(body, lds=256, strict=False)
+
+
+def test_a_register_beyond_those_reserved_is_refused():
+    with pytest.raises(InputError, match=r"v_mov_b32_e32 v9, 0: touches v9, the kernel reserves 8 registers"):
+        run("\tv_mov_b32_e32 v9, 0", vgprs=8)
+    with pytest.raises(InputError, match="touches a8"):
+        run("\tv_accvgpr_write_b32 a8, 0", vgprs=8, agprs=8)
+
+
+def test_arguments_must_fit():
+    kernel = amdgcn.load(kernel_text("", (POINTER, WORD)))["k"]
+    with pytest.raises(InputError, match="1 arguments given, takes 2"):
+        kernel.launch(1, 64, [None])
+    with pytest.raises(InputError, match="expected a C-contiguous array or None, got int"):
+        kernel.launch(1, 64, [3, 1])
+    with pytest.raises(InputError, match="number of 4 bytes"):
+        kernel.launch(1, 64, [None, 1 << 40])
+    with pytest.raises(InputError, match="grid is 0"):
+        kernel.launch(0, 64, [None, 1])
+    with pytest.raises(InputError, match="at most 1024"):
+        kernel.launch(1, (64, 64), [None, 1])
+
+
+def test_mutated_text_never_fails_but_by_a_message():
+    random = np.random.default_rng(7)
+    lines = WHOLE.splitlines()
+    source = np.arange(100.0)
+    for _ in range(150):
+        mutated = list(lines)
+        at = int(random.integers(len(lines[:90])))
+        other = lines[int(random.integers(len(lines[:90])))]
+        mutated[at] = [other, "", mutated[at][: len(mutated[at]) // 2], mutated[at].replace("0", "7")][
+            random.integers(4)
+        ]
+        with contextlib.suppress(KernbenchError):
+            for kernel in amdgcn.load("\n".join(mutated)).values():
+                kernel.launch(1, 128, [source.copy(), None, np.zeros(100), 100, 0], max_instructions=5000)

@@ -59,22 +59,26 @@ def sources_sha256(bench: AnyBench) -> str:
 
 def module_of(value: Any) -> ModuleType | None:
     """Return a module itself, and the module that a function or class stands in; None of what has none."""
-    while hasattr(value, "func"):
-        value = next((a.kernel for a in value.args if hasattr(a, "kernel")), value.func)
+    value = _unwrapped(value)
     name = getattr(value, "__module__", None)
     return value if isinstance(value, ModuleType) else sys.modules.get(name) if isinstance(name, str) else None
 
 
 def kernel_file(bench: AnyBench) -> Path | None:
     """Return the file that a bench's kernels stand in; None if they were typed, not read."""
-    function: Any = bench.kernel if hasattr(bench, "kernel") else bench.launches
-    while hasattr(function, "func"):  # of a functools.partial; that of a mesh bench as a grid holds the bench
-        function = next((a.kernel for a in function.args if hasattr(a, "kernel")), function.func)
+    function = _unwrapped(bench.kernel if hasattr(bench, "kernel") else bench.launches)
     try:
         path = Path(inspect.getsourcefile(function) or "")
     except TypeError:
         return None
     return path if path.is_file() else None
+
+
+def _unwrapped(function: Any) -> Any:
+    """Return what is behind a functools.partial; that of a mesh bench as a grid holds the bench, whose kernel it is."""
+    while hasattr(function, "func"):
+        function = next((a.kernel for a in function.args if hasattr(a, "kernel")), function.func)
+    return function
 
 
 @lru_cache(maxsize=1)

@@ -12,7 +12,7 @@ from kernbench.explore.search import run_sweep
 from kernbench.explore.space import Sweep
 from kernbench.explore.store import Store
 from kernbench.explore.sweepfile import SweepFile
-from kernbench.explore.workers import cluster_workers, local_workers
+from kernbench.explore.workers import hired_workers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,9 +51,9 @@ def sweep(
     KernbenchError
         For a file, store or cluster that cannot be used, and for constraints that leave no point.
     """
+    hired = hired_workers(workers, cluster)
     read = SweepFile.read(Path(file))
     checked = Sweep.of(read, str(file))
-    hired = cluster_workers(cluster) if cluster is not None else local_workers(workers)
     with Store(Path(store), create=True) as results, hired as hands:
         run_sweep(Runner(checked, results, hands, progress))
         return results_frame(results, read.name)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kernbench.commandline import DEFAULT_STORE, GOOD, NoProgress, StoreOption, output_file, reports_errors
-from kernbench.errors import InputError
 
 if TYPE_CHECKING:
     from kernbench.explore.runner import Tally
@@ -30,20 +29,18 @@ def sweep(
     no_progress: NoProgress = False,
 ) -> int:
     """Time a bench over settings and machines; what is done stays done, whenever it is interrupted."""
-    if cluster is not None and workers is not None:
-        raise InputError("--workers is for this machine; a cluster has the workers that it has")
     from kernbench.explore.runner import Runner
     from kernbench.explore.screen import print_sweep
     from kernbench.explore.search import run_sweep
     from kernbench.explore.space import Sweep
     from kernbench.explore.store import Store
     from kernbench.explore.sweepfile import SweepFile
-    from kernbench.explore.workers import cluster_workers, local_workers
+    from kernbench.explore.workers import hired_workers
 
+    hired = hired_workers(workers, cluster)
     read = SweepFile.read(file)
     checked = Sweep.of(read, str(file))
     with Store(store, create=True) as results:
-        hired = cluster_workers(cluster) if cluster is not None else local_workers(workers)
         with hired as hands, _shown(checked, no_progress) as show:
             runner = Runner(checked, results, hands, show)
             try:

@@ -79,13 +79,6 @@ class Tally:
 Progress = Callable[[Tally], None]
 
 
-def basis_text(sweep: Sweep) -> str:
-    """Return what the points of a sweep depend on beside its file, for the store to notice a change."""
-    context = Context.of(sweep.bench, sweep.machines)
-    machines = [machine.sha256 for machine in sweep.machines]
-    return json.dumps([context.sources_sha256, version_text(context.code_sha256), *machines])
-
-
 class Runner:
     """Times points of one sweep."""
 
@@ -96,7 +89,12 @@ class Runner:
         self._context = Context.of(sweep.bench, sweep.machines)
         self._version = version_text(self._context.code_sha256)
         self._chunk = 4
-        store.begin(sweep.file.name, sweep.file.model_dump_json(exclude_defaults=True), basis_text(sweep))
+        store.begin(sweep.file.name, sweep.file.model_dump_json(exclude_defaults=True), self._basis())
+
+    def _basis(self) -> str:
+        """Return what the points depend on beside the sweep's file, for the store to notice a change."""
+        machines = [machine.sha256 for machine in self.sweep.machines]
+        return json.dumps([self._context.sources_sha256, self._version, *machines])
 
     def run(self, points: Iterable[Point]) -> Iterator[Found]:
         """Yield the result of each point, in whatever order they come; all that is yielded is in the store."""

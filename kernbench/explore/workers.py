@@ -8,7 +8,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from multiprocessing import connection, process
 from typing import Any
@@ -24,6 +24,21 @@ class Workers:
 
     executor: Executor
     slots: int
+
+
+def hired_workers(count: int | None, cluster: str | None) -> AbstractContextManager[Workers]:
+    """Give the workers of a cluster if its address is given, else processes of this machine.
+
+    Raises
+    ------
+    InputError
+        If a count is given for a cluster.
+    """
+    if cluster is None:
+        return local_workers(count)
+    if count is not None:
+        raise InputError("--workers is for this machine; a cluster has the workers that it has")
+    return cluster_workers(cluster)
 
 
 @contextmanager

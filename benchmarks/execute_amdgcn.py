@@ -1,26 +1,23 @@
 """How fast compiled kernels are executed on the CPU: wave-instructions of one core in a second of its time.
 
-    python benchmarks/execute_amdgcn.py [FIXTURE...]
+    python benchmarks/execute_amdgcn.py [NAME.ARCH...]
 
-Runs the compiled prefill and decode kernels of the tests' fixtures with enough workgroups to fill a batch.
+Runs the compiled prefill and decode kernels that come with kernbench with enough workgroups to fill a batch.
 """
 
 from __future__ import annotations
 
-import gzip
-import json
 import math
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from kernbench.realrun import amdgcn
+from kernbench.realrun.compiled import shipped_code
 
-FIXTURES = Path(__file__).parent.parent / "tests" / "realrun" / "amdgcn" / "fixtures"
 DEFAULT = [f"{name}.{arch}" for arch in ("gfx942", "gfx950") for name in ("decode_d128", "prefill_d64", "prefill_d128")]
 SEQLEN, HEADS, GROUP, SPLITS = 1024, 16, 4, 16
 
@@ -44,19 +41,17 @@ def arguments(name: str, constants: dict[str, Any]) -> tuple[tuple[int, int], li
 
 
 def main() -> int:
-    launches = json.loads((FIXTURES / "kernels.json").read_text())["kernels"]
-    for fixture in sys.argv[1:] or DEFAULT:
-        launch = launches[fixture]
-        text = gzip.decompress((FIXTURES / f"{fixture}.s.gz").read_bytes()).decode()
-        kernel = amdgcn.load(text)[launch["kernel"]]
-        grid, args = arguments(fixture, launch["constants"])
+    for name in sys.argv[1:] or DEFAULT:
+        code = shipped_code(name)
+        kernel = amdgcn.load(code.text)[code.recipe.kernel]
+        grid, args = arguments(name, dict(code.recipe.constants))
         for strict in (True, False):
             with threadpool_limits(1):
                 start = time.process_time()
-                done = kernel.launch(grid, 64 * launch["waves"], args, launch["lds_bytes"], strict)
+                done = kernel.launch(grid, 64 * code.recipe.waves, args, code.lds_bytes, strict)
                 seconds = time.process_time() - start
             count = done.counters["SQ_INSTS"]
-            print(f"{fixture:24s} strict {strict!s:5s} {count:9d} in {seconds:5.2f} s: {count / seconds / 1e6:.2f} M/s")
+            print(f"{name:24s} strict {strict!s:5s} {count:9d} in {seconds:5.2f} s: {count / seconds / 1e6:.2f} M/s")
     return 0
 
 

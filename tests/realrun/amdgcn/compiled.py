@@ -1,6 +1,5 @@
-"""Our own Triton kernels, compiled (see benchmarks/compile_amdgcn_fixtures.py), and launched on the CPU."""
+"""Our own Triton kernels, as they come compiled with kernbench, launched on the CPU."""
 
-import json
 import math
 from functools import cache
 
@@ -8,9 +7,13 @@ import ml_dtypes
 import numpy as np
 
 from kernbench.realrun import amdgcn
-from tests.realrun.amdgcn.written import FIXTURES
+from kernbench.realrun.compiled import shipped_code, shipped_kernels
 
-LAUNCHES = json.loads((FIXTURES / "kernels.json").read_text())["kernels"]
+LAUNCHES = {
+    name: made["recipe"] | {"lds_bytes": made["lds_bytes"], "constants": dict(made["recipe"]["constants"])}
+    for name, made in shipped_kernels().items()
+}
+"""How each is launched, by ``name.arch``."""
 SCRATCH_POINTERS = (None, None)
 """Triton's kernels take two pointers behind their own arguments, for buffers that these do not use."""
 FP8 = {
@@ -23,7 +26,7 @@ FP8 = {
 @cache
 def load(name, arch):
     launch = LAUNCHES[f"{name}.{arch}"]
-    return amdgcn.load(FIXTURES / f"{name}.{arch}.s.gz", arch)[launch["kernel"]], launch
+    return amdgcn.load(shipped_code(f"{name}.{arch}").text, arch)[launch["kernel"]], launch
 
 
 def launch(name, arch, grid, args):

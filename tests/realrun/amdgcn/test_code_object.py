@@ -13,6 +13,7 @@ import pytest
 from kernbench.errors import InputError
 from kernbench.realrun import amdgcn
 from kernbench.realrun.amdgcn.assembly import read_assembly
+from kernbench.realrun.compiled.code import SHIPPED
 from tests.realrun.amdgcn import compiled
 from tests.realrun.amdgcn.written import FIXTURES
 
@@ -60,7 +61,7 @@ def test_the_installed_llvm_reads_it(monkeypatch):
 
 
 def test_the_disassembly_has_the_instructions_of_the_text(recorded_tools):
-    text = read_assembly(FIXTURES / "decode_d64.gfx950.s.gz")
+    text = read_assembly(SHIPPED / "decode_d64.gfx950.s.gz")
     read = read_assembly(CODE_OBJECT)
     start = text.labels[".LBB0_0"]
     (first,) = (at for at in read.aligned if at > 0)

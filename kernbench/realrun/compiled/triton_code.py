@@ -1,0 +1,65 @@
+"""Compiles recipes for AMD GPUs with Triton. No GPU and no PyTorch are needed."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import TYPE_CHECKING, Any
+
+from kernbench.errors import InputError
+from kernbench.realrun.compiled.recipes import ALIGNED, Recipe
+
+if TYPE_CHECKING:
+    from kernbench.realrun.compiled.code import Code
+
+TRITON = "3.9.0"
+"""Other versions emit other code, so that counts of instructions would not repeat."""
+_SETTINGS = {"TRITON_DISABLE_LINE_INFO": "1", "TRITON_DEFAULT_FP_FUSION": "1", "TRITON_ALWAYS_COMPILE": "1"}
+
+
+def compile_recipe(recipe: Recipe, arch: str) -> Code:
+    """Return the machine code of a recipe.
+
+    Raises
+    ------
+    InputError
+        If Triton is missing, is another version, or cannot compile the kernel for this architecture.
+    """
+    from kernbench.realrun.compiled.code import Code
+
+    text, _, lds_bytes = compile_with_triton(recipe, arch)
+    return Code(recipe, arch, text, lds_bytes, f"triton {TRITON}", None)
+
+
+def compile_with_triton(recipe: Recipe, arch: str) -> tuple[str, bytes, int]:
+    """Return assembly text, code object and dynamic LDS bytes; raises as :func:`compile_recipe` does."""
+    os.environ |= _SETTINGS
+    what = f"{recipe.module}.{recipe.kernel} with {dict(recipe.constants)} for {arch}"
+    try:
+        import triton
+        from triton.backends.compiler import GPUTarget
+        from triton.compiler import ASTSource
+    except ImportError as error:
+        raise InputError(
+            f"no code comes with kernbench for {what}, and Triton is not there to compile it ({error}): "
+            "pip install 'kernbench[triton]', or verify a spec of `kernbench realrun verify --list`"
+        ) from None
+    if triton.__version__ != TRITON:
+        raise InputError(f"Triton {triton.__version__} is installed, but code is compiled by Triton {TRITON} only")
+    function = getattr(importlib.import_module(f"kernbench.realrun.kernels.{recipe.module}"), recipe.kernel)
+    divisible = {
+        (i,): [["tt.divisibility", 16]]
+        for i, (_, kind) in enumerate(recipe.types)
+        if kind.startswith("*") or kind == ALIGNED
+    }
+    signature = {name: {ALIGNED: "i32"}.get(kind, kind) for name, kind in recipe.types}
+    signature |= dict.fromkeys(dict(recipe.constants), "constexpr")
+    options: dict[str, Any] = {"num_warps": recipe.waves, "num_stages": recipe.stages}
+    if recipe.waves_per_eu:
+        options["waves_per_eu"] = recipe.waves_per_eu
+    source = ASTSource(fn=function, signature=signature, constexprs=dict(recipe.constants), attrs=divisible)
+    try:
+        made = triton.compile(source, target=GPUTarget("hip", arch, 64), options=options)
+    except Exception as error:  # Triton raises whatever its passes raise
+        raise InputError(f"Triton cannot compile {what}: {str(error).strip() or type(error).__name__}") from None
+    return made.asm["amdgcn"], made.asm["hsaco"], made.metadata.shared

@@ -50,7 +50,7 @@ def run_grid_bench(
         with names_failures(bench):
             steps, out = bench.launches(spec, chosen, machine, arrays if mode != "time" else None)
     with clock.stage("record"):
-        stages = [step if isinstance(step, Collective) else _recorded(step, machine) for step in steps]
+        stages = [step if isinstance(step, Collective) else recorded(step, machine) for step in steps]
     correctness = None
     if mode != "time":
         with clock.stage("execute"):
@@ -111,7 +111,8 @@ def move(step: Collective) -> None:
         into.reshape(target.shape)[i] = values.reshape(source.shape)
 
 
-def _recorded(step: GridLaunch | SideBySide, machine: Machine) -> Stage:
+def recorded(step: GridLaunch | SideBySide, machine: Machine) -> Stage:
+    """Record the launches of a step, to be executed and timed."""
     step = step if isinstance(step, SideBySide) else SideBySide((step,))
     traces = [record(launch.kernel, machine, launch.args, grid=launch.grid) for launch in step.launches]
     return Stage(step.launches, traces, step.alike)

@@ -44,6 +44,8 @@ class AddressSpace:
     def __init__(self) -> None:
         self.regions: list[Region] = []
         self._bases = np.zeros(0, np.uint64)
+        self.arrays_end = np.uint64(0)
+        """Regions from here on are not the caller's."""
 
     def add(self, name: str, octets: NDArray[np.uint8], writable: bool) -> int:
         """Give an array a base address; return it."""

@@ -35,45 +35,57 @@ class Tally:
     """Bytes that were moved, by place."""
 
     scalar_bytes: int = 0
+    scalar_array_bytes: int = 0
+    """Without those of the argument block and the dispatch packet."""
+    distinct_read_bytes: int = 0
     global_read_bytes: int = 0
     global_write_bytes: int = 0
     read_lines: int = 0
     write_lines: int = 0
     lds_bytes: int = 0
+    """Read and written."""
+    lds_write_bytes: int = 0
     scratch_bytes: int = 0
 
     def add_global(self, at: Addresses, active: Bools, width: int, writes: bool) -> None:
-        """Count the bytes of active lanes, and the distinct 64-byte lines that each wave's instruction touches."""
+        """Count the bytes of active lanes, and the distinct addresses and 64-byte lines of each wave's instruction."""
         nbytes = width * int(np.count_nonzero(active))
-        lines = count_lines(at, active, width) if nbytes else 0
+        addresses, lines = count_distinct(at, active, width) if nbytes else (0, 0)
         if writes:
             self.global_write_bytes += nbytes
             self.write_lines += lines
         else:
             self.global_read_bytes += nbytes
+            self.distinct_read_bytes += width * addresses
             self.read_lines += lines
 
 
-def count_lines(at: Addresses, active: Bools, width: int) -> int:
-    """Count distinct 64-byte lines over each wave's active lanes."""
-    first = at // np.uint64(LINE_BYTES)
-    last = (at + np.uint64(width - 1)) // np.uint64(LINE_BYTES)
-    spans = bool((first != last).any())
-    both = np.concatenate([first, last], axis=1) if spans else first
-    lanes = np.concatenate([active, active], axis=1) if spans else active
+def count_distinct(at: Addresses, active: Bools, width: int) -> tuple[int, int]:
+    """Count distinct addresses, and distinct 64-byte lines, over each wave's active lanes."""
     none = np.uint64(2**64 - 1)
-    ordered = both if lanes.all() else np.where(lanes, both, none)
+    ordered = at if active.all() else np.where(active, at, none)
     if not (ordered[:, 1:] >= ordered[:, :-1]).all():
         ordered = np.sort(ordered, axis=1)
+    line_bytes = np.uint64(LINE_BYTES)
+    first, last = ordered // line_bytes, (ordered + np.uint64(width - 1)) // line_bytes
+    if (first != last).any():
+        last = np.where(ordered == none, first, last)
+        first = np.sort(np.concatenate([first, last], axis=1), axis=1)
+    return _count_runs(ordered, none), _count_runs(first, none // line_bytes)
+
+
+def _count_runs(ordered: Addresses, none: np.uint64) -> int:
+    """Count distinct values of each row of ascending numbers; ``none`` is no value."""
     starts = int((ordered[:, 1:] != ordered[:, :-1]).sum()) + len(ordered)
-    return starts - int((ordered == none).any(axis=1).sum())
+    return starts - int((ordered[:, -1] == none).sum())
 
 
 def counters_of(opcodes: Iterable[tuple[str, int]], waves: int, tally: Tally) -> dict[str, int]:
     """Return counters by rocprof's names, from how often each opcode was executed by a wave.
 
-    Names in lower case are not rocprof's: bytes asked for by active lanes, and distinct 64-byte lines of each wave's
-    instruction.
+    Names in lower case are not rocprof's: bytes asked for by active lanes (``distinct``: addresses of a wave's
+    instruction once each), distinct 64-byte lines of each wave's instruction, and bytes of scalar instructions, which
+    read for a whole wave (``array``: without the argument block).
     """
     found = dict.fromkeys(("SQ_WAVES", "SQ_INSTS", "SQ_INSTS_VALU", "SQ_INSTS_SALU", "SQ_INSTS_SMEM",
                            "SQ_INSTS_VMEM_RD", "SQ_INSTS_VMEM_WR", "SQ_INSTS_FLAT", "SQ_INSTS_LDS",
@@ -85,11 +97,14 @@ def counters_of(opcodes: Iterable[tuple[str, int]], waves: int, tally: Tally) ->
             found[name] = found.get(name, 0) + count * weight
     return found | {
         "scalar_bytes": tally.scalar_bytes,
+        "scalar_array_bytes": tally.scalar_array_bytes,
         "global_read_bytes": tally.global_read_bytes,
+        "global_read_distinct_bytes": tally.distinct_read_bytes,
         "global_write_bytes": tally.global_write_bytes,
         "global_read_lines_64B": tally.read_lines,
         "global_write_lines_64B": tally.write_lines,
         "lds_bytes": tally.lds_bytes,
+        "lds_write_bytes": tally.lds_write_bytes,
         "scratch_bytes": tally.scratch_bytes,
     }
 
@@ -116,10 +131,22 @@ def classify(opcode: str) -> list[tuple[str, int]]:
     return [("SQ_INSTS_VALU", 1), *_classify_vector(base_name(opcode))]
 
 
+def mfma_shape(base: str) -> tuple[int, int, int, int, str]:
+    """Return m, n, k and blocks of a matrix instruction, and what its counters call the format of its operands.
+
+    >>> mfma_shape("v_mfma_f32_4x4x4_16b_f16")
+    (4, 4, 4, 16, 'F16')
+    """
+    found = _MFMA.match(base)
+    if found is None:
+        raise ValueError(f"{base} is no matrix instruction")
+    kind = _KINDS.get(found["of"], "F6F4" if "f8f6f4" in found["of"] else "F8")
+    return int(found["m"]), int(found["n"]), int(found["k"]), int(found["b"] or 1), kind
+
+
 def _classify_vector(base: str) -> list[tuple[str, int]]:
-    if found := _MFMA.match(base):
-        m, n, k, blocks = int(found["m"]), int(found["n"]), int(found["k"]), int(found["b"] or 1)
-        kind = _KINDS.get(found["of"], "F6F4" if "f8f6f4" in found["of"] else "F8")
+    if _MFMA.match(base):
+        m, n, k, blocks, kind = mfma_shape(base)
         operations = 2 * m * n * k * blocks
         return [
             ("SQ_INSTS_MFMA", 1),

@@ -60,6 +60,11 @@ class Kernel:
         return tuple(a for a in self.text.arguments if not a.kind.startswith("hidden_"))
 
     @property
+    def registers(self) -> int:
+        """Vector registers of a lane that the kernel reserves, accumulation registers included."""
+        return self._descriptor("next_free_vgpr")
+
+    @property
     def entry(self) -> int:
         """Index of the first instruction.
 
@@ -112,6 +117,7 @@ class Kernel:
         self._check_registers()
         memory, tally = AddressSpace(), Tally()
         block_bytes = self._argument_block(args, memory, groups, items, lds_bytes or 0)
+        memory.arrays_end = np.uint64(memory.regions[-1].end if memory.regions else 0)
         kernarg = memory.add("the argument block", block_bytes, False)
         packet = memory.add("the dispatch packet", self._packet(groups, items, lds_bytes or 0, kernarg), False)
         execution = Execution(self.program, strict, max_instructions)

@@ -82,6 +82,7 @@ def _decode_scalar_load(line: Line) -> Instruction:
         for j, value in enumerate(values):
             g.s[row + j] = value[:, 0]
         g.state.tally.scalar_bytes += 4 * count * g.count
+        g.state.tally.scalar_array_bytes += 4 * count * int(np.count_nonzero(at < g.state.memory.arrays_end))
 
     return Instruction(line, run, rows_of((base, *rest)), dest.rows, queue="smem")
 
@@ -324,7 +325,9 @@ def store_lds(g: Group, at: Any, active: Bools, width: int, values: list[Any], l
     at = np.broadcast_to(at, (g.count, LANES))
     check_local(at, active, width, g.state.lds_bytes, "LDS", line)
     store_local(g.state.lds, lds_address(g, at), active, width, values)
-    g.state.tally.lds_bytes += width * int(np.count_nonzero(active))
+    nbytes = width * int(np.count_nonzero(active))
+    g.state.tally.lds_bytes += nbytes
+    g.state.tally.lds_write_bytes += nbytes
 
 
 def load_lds(g: Group, at: Any, active: Bools, width: int, line: Line) -> list[Any]:

@@ -1,7 +1,7 @@
 """Machine code of kernbench's own Triton kernels: recipes, a compiler, and code that comes with kernbench.
 
-A :class:`Recipe` says what is compiled. :func:`code_for` gives its machine code for an AMD architecture: what comes with
-kernbench for exactly this recipe, else what an installed Triton makes of it.
+A :class:`Recipe` says what is compiled. :func:`code_for` gives its machine code for an AMD architecture: what comes
+with kernbench for exactly this recipe, else what an installed Triton makes of it.
 """
 
 from kernbench.realrun.compiled.code import Code, code_for, shipped_code, shipped_kernels

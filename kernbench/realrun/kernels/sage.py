@@ -78,10 +78,9 @@ def _dequantised(codes, table, KIND: tl.constexpr):
     """Float32 of codes: fp8 or float as they are, int8 and 4-bit integers (-8 ... 7) by their codebook."""
     if KIND == 0:
         value = codes.to(tl.float32)
-    elif KIND == 1:
-        value = tl.load(table + codes.to(tl.int32) + 128)
     else:
-        value = tl.load(table + (codes ^ 8))  # two's complement: -8 is place 0
+        places = codes.to(tl.int32) + 128 if KIND == 1 else (codes ^ 8).to(tl.int32)  # -8 is place 0
+        value = tl.reshape(tl.gather(table, tl.reshape(places, [places.numel]), 0), places.shape)
     return value
 
 
@@ -110,6 +109,13 @@ def sage_row(
     if KIND == 2:
         q_odd = tl.load(q + at + 2 * d + 1).to(tl.float32)
     q_factor = tl.load(q_scale + head * q_blocks + row // q_block)
+    if KIND > 0:  # a wave reads its codebooks once
+        entry = tl.arange(0, 256 if KIND == 1 else 16)
+        k_codes = tl.load(k_table + entry)
+        v_codes = tl.load(v_table + entry)
+    else:
+        k_codes = q_row
+        v_codes = q_row
     m = -1e30
     l = 0.0
     acc = tl.zeros([width], tl.float32)
@@ -120,10 +126,10 @@ def sage_row(
         tile_at = (n[:, None] * kv_heads + kv_head) * width + d[None, :]
         codes = tl.load(k + tile_at, mask=ok[:, None], other=none)
         if KIND == 2:
-            products = q_row[None, :] * _dequantised(codes & 15, k_table, 2)
-            products += q_odd[None, :] * _dequantised(codes >> 4, k_table, 2)
+            products = q_row[None, :] * _dequantised(codes & 15, k_codes, 2)
+            products += q_odd[None, :] * _dequantised(codes >> 4, k_codes, 2)
         else:
-            products = q_row[None, :] * _dequantised(codes, k_table, KIND)
+            products = q_row[None, :] * _dequantised(codes, k_codes, KIND)
         k_factor = tl.load(k_scale + kv_head * k_blocks + n // k_block, mask=ok, other=0.0)
         s = tl.sum(products, 1) * scale_log2 * (q_factor * k_factor)
         if MASK == 1:
@@ -137,10 +143,10 @@ def sage_row(
         l = l * alpha + tl.sum(p, 0)
         codes = tl.load(v + tile_at, mask=ok[:, None], other=none)
         if KIND == 2:
-            acc = acc * alpha + tl.sum(p[:, None] * _dequantised(codes & 15, v_table, 2), 0)
-            odd = odd * alpha + tl.sum(p[:, None] * _dequantised(codes >> 4, v_table, 2), 0)
+            acc = acc * alpha + tl.sum(p[:, None] * _dequantised(codes & 15, v_codes, 2), 0)
+            odd = odd * alpha + tl.sum(p[:, None] * _dequantised(codes >> 4, v_codes, 2), 0)
         else:
-            acc = acc * alpha + tl.sum(p[:, None] * _dequantised(codes, v_table, KIND), 0)
+            acc = acc * alpha + tl.sum(p[:, None] * _dequantised(codes, v_codes, KIND), 0)
         m = m_new
     tl.store(o + at + step * d, (acc * (1 / l)).to(o.dtype.element_ty))
     if KIND == 2:

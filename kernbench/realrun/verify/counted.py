@@ -1,0 +1,160 @@
+"""What machine code did, in the units that the simulator charges in, and why the two differ where they do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernbench.realrun.amdgcn.counters import classify, mfma_shape
+from kernbench.realrun.amdgcn.kernel import LaunchResult
+from kernbench.realrun.amdgcn.vector import base_name
+from kernbench.realrun.verify.charged import Charged
+
+LANES = 64
+MOPS = 512
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Work of one launch."""
+
+    matrix_operations: int
+    exponentials: int
+    """Of all lanes, those switched off included: an instruction takes as long without them."""
+    other_transcendentals: int
+    """Reciprocals, logarithms and roots likewise."""
+    lone_reciprocals: int
+    """Those of them that begin no division of floats: compilers divide indices with them."""
+    read_bytes: int
+    """By lanes."""
+    scalar_bytes: int
+    """Read by scalar instructions, each for a whole wave; arguments of the launch excluded."""
+    repeated_bytes: int
+    """Those of them that another lane of the same instruction reads as well."""
+    written_bytes: int
+    lds_bytes: int
+    lds_write_bytes: int
+
+    @classmethod
+    def of(cls, done: LaunchResult) -> Counted:
+        """Add up what a launch did."""
+        counters = done.counters
+        transcendental = {
+            opcode: count for opcode, count in done.opcodes.items() if any("_TRANS_" in n for n, _ in classify(opcode))
+        }
+        exponentials = sum(n for opcode, n in transcendental.items() if opcode.startswith("v_exp_"))
+        return cls(
+            matrix_operations=MOPS * sum(n for name, n in counters.items() if "_MFMA_MOPS_" in name),
+            exponentials=LANES * exponentials,
+            other_transcendentals=LANES * (sum(transcendental.values()) - exponentials),
+            lone_reciprocals=LANES * max(_count(done, "v_rcp_") - _count(done, "v_div_fixup_"), 0),
+            read_bytes=counters["global_read_bytes"],
+            scalar_bytes=counters["scalar_array_bytes"],
+            repeated_bytes=counters["global_read_bytes"] - counters["global_read_distinct_bytes"],
+            written_bytes=counters["global_write_bytes"],
+            lds_bytes=counters["lds_bytes"],
+            lds_write_bytes=counters["lds_write_bytes"],
+        )
+
+
+def _count(done: LaunchResult, start: str) -> int:
+    return sum(count for opcode, count in done.opcodes.items() if opcode.startswith(start))
+
+
+@dataclass(frozen=True)
+class Work:
+    """Charged against counted."""
+
+    charged: int
+    counted: int
+    note: str = ""
+
+
+def instruction_of(opcodes: dict[str, int]) -> str | None:
+    """Return the matrix instruction as ``MxNxK``, if all products are made with one; else None.
+
+    >>> instruction_of({"v_mfma_f32_32x32x8_f16": 3, "v_exp_f32_e32": 1})
+    '32x32x8'
+    """
+    shapes = {mfma_shape(base_name(opcode))[:4] for opcode in opcodes if opcode.startswith("v_mfma")}
+    if len(shapes) != 1:
+        return None
+    m, n, k, blocks = shapes.pop()
+    return f"{m}x{n}x{k}" if blocks == 1 else None
+
+
+def differences(charged: Charged, counted: Counted, waves: int, groups: int) -> dict[str, Work]:
+    """Return each kind of work, with what explains a difference: only what adds up to it exactly is said.
+
+    ``waves`` are those of a workgroup, ``groups`` the workgroups of the launch.
+    """
+    lds = f"{counted.lds_write_bytes:,} written, the rest read" if counted.lds_bytes else ""
+    return {
+        "matrix operations": _matrix(charged, counted, waves),
+        "exponentials": _exponentials(charged, counted, waves),
+        "other transcendentals": _other(charged, counted, waves * groups),
+        "global bytes read": _read(charged, counted),
+        "global bytes written": Work(charged.written_bytes, counted.written_bytes),
+        "LDS bytes": Work(charged.staged_bytes, counted.lds_bytes, lds),
+    }
+
+
+def _matrix(charged: Charged, counted: Counted, waves: int) -> Work:
+    note, more = "", counted.matrix_operations - charged.matrix_operations
+    same = [i + 1 for i, product in enumerate(charged.products) if more and more == (waves - 1) * product]
+    if same:
+        which = f"product {same[0]}" if len(same) == 1 else f"one of {len(charged.products)} equal products"
+        note = f"each of {waves} waves makes the whole of {which}"
+    return Work(charged.matrix_operations, counted.matrix_operations, note)
+
+
+def _exponentials(charged: Charged, counted: Counted, waves: int) -> Work:
+    """The model charges for tiles; a row's one exponential is computed by as many lanes as hold the row.
+
+    A software pipeline's last pass is executed, and its result thrown away, by a workgroup that has no tile.
+    """
+    tile, row, notes = charged.tile_exponentials, charged.row_exponentials, []
+    of_empty = charged.empty_groups * tile // charged.tiles if charged.tiles else 0
+    for times in (1, waves):
+        for thrown in sorted({0, of_empty}):
+            rest = counted.exponentials - times * (tile + thrown)
+            lanes, left = divmod(rest, row) if row else (0, rest)
+            if notes or rest < 0 or left or lanes & (lanes - 1):
+                continue
+            if times > 1:
+                notes.append(f"each of {waves} waves computes the whole tile")
+            if thrown:
+                notes.append(f"{charged.empty_groups} workgroups without keys compute a tile and throw it away")
+            if lanes:
+                notes.append(f"one a row, in {lanes} lanes, is not charged")
+    return Work(tile, counted.exponentials, "; ".join(notes))
+
+
+def _other(charged: Charged, counted: Counted, waves_of_launch: int) -> Work:
+    notes = []
+    if counted.lone_reciprocals:
+        notes.append(f"{counted.lone_reciprocals:,} are for divisions of indices")
+    rest = counted.other_transcendentals - counted.lone_reciprocals - charged.tile_divisions
+    each = charged.tile_divisions // waves_of_launch
+    if rest > 0 and charged.row_divisions and rest % charged.row_divisions == 0:
+        notes.append(f"one a row, in {rest // charged.row_divisions} lanes, is not charged")
+    if rest < 0 and each and rest % each == 0:
+        notes.append(f"{-rest // each} waves have no rows and make none")
+    return Work(charged.tile_divisions, counted.other_transcendentals, "; ".join(notes))
+
+
+def _read(charged: Charged, counted: Counted) -> Work:
+    """Tiles are read by lanes; single numbers by lanes too, or by scalar instructions, in each wave anew."""
+    total = counted.read_bytes + counted.scalar_bytes
+    notes: list[str] = []
+    of_tiles = charged.read_bytes - charged.single_bytes
+    more = counted.read_bytes - of_tiles
+    each = more // charged.empty_groups if charged.empty_groups else 0
+    if total == charged.read_bytes:
+        pass
+    elif total - counted.repeated_bytes == charged.read_bytes:
+        notes.append(f"{counted.repeated_bytes:,} are read by several lanes at once")
+    elif more == 0:
+        notes.append(f"tiles are equal; single numbers are {counted.scalar_bytes:,}, charged {charged.single_bytes:,}")
+    elif each in charged.loaded_tiles and each * charged.empty_groups == more:
+        notes.append(f"each of {charged.empty_groups} workgroups without keys reads a tile of {each:,}")
+    return Work(charged.read_bytes, total, "; ".join(notes))

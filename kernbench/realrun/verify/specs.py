@@ -1,0 +1,100 @@
+"""What can be verified: named specs that come with code, any grid bench, and files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from kernbench.bench import GridBench, all_benches, apply_settings, find_bench
+from kernbench.errors import InputError, nearest
+from kernbench.machine import Machine, load_machine
+from kernbench.on_grid import form_for
+from kernbench.realrun.amdgcn.assembly import ARCHITECTURES
+
+MACHINES = {"gfx90a": "mi250x", "gfx942": "mi300x", "gfx950": "mi355x"}
+"""The machine whose time stands beside the counts of each architecture."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One thing to verify."""
+
+    bench: GridBench
+    spec: Any
+    implementation: Any
+    machine: Machine
+    arch: str
+
+
+@cache
+def named_specs() -> dict[str, dict[str, Any]]:
+    """Return the specs that come with kernbench: name → ``{"bench": ..., fields ...}``."""
+    return yaml.safe_load((Path(__file__).parent / "specs.yaml").read_text(encoding="utf-8"))
+
+
+def find_case(what: str, arch: str, settings: Mapping[str, Any] | None = None) -> Case:
+    """Return the case that a text names.
+
+    Parameters
+    ----------
+    what
+        A name of :func:`named_specs`, a bench, or a file: YAML with ``bench`` and fields of its spec and
+        implementation, or a result of ``kernbench run --json``.
+    arch
+        ``gfx90a``, ``gfx942`` or ``gfx950``.
+    settings
+        Further fields, which win.
+
+    Raises
+    ------
+    InputError
+        If there is no such spec, or the bench has no form that is launched as a grid.
+    SpecError
+        If a field is unknown or out of range.
+    """
+    if arch not in ARCHITECTURES:
+        raise InputError(f"unknown architecture {arch!r}{nearest(arch, ARCHITECTURES)}")
+    fields = _fields(what)
+    name = fields.pop("bench")
+    machine = load_machine(MACHINES[arch])
+    found, _ = form_for(find_bench(name), machine)
+    if not isinstance(found, GridBench):
+        raise InputError(f"bench {name} is written for a mesh; machine code is that of a grid of workgroups")
+    for field, value in (("form", "faithful"), ("arch", arch)):
+        if field in found.spec.model_fields:
+            fields.setdefault(field, value)
+    spec, implementation = apply_settings(found, fields | dict(settings or {}))
+    return Case(found, spec, implementation or found.implementation(), machine, arch)
+
+
+def _fields(what: str) -> dict[str, Any]:
+    """Return a bench's name and the fields that are set."""
+    named = named_specs()
+    if what in named:
+        return dict(named[what])
+    if what in all_benches():
+        return {"bench": what}
+    path = Path(what)
+    if not path.is_file():
+        raise InputError(
+            f"{what!r} is no spec, no bench and no file{nearest(what, [*named, *all_benches()])}; "
+            "`kernbench realrun verify --list` lists the specs"
+        )
+    return _read(path)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise InputError(f"{path}: cannot be read: {error}") from None
+    if not isinstance(found, dict) or not isinstance(found.get("bench"), str):
+        raise InputError(f"{path}: expected a mapping with `bench` and fields of its spec, or a result of `run --json`")
+    if "spec" in found and "kernbench_version" in found:
+        return {"bench": found["bench"], **found["spec"], **(found.get("implementation") or {})}
+    return dict(found)

@@ -81,9 +81,9 @@ def compare_specs(checkout: Checkout, payloads: Sequence[Payload], build: Sequen
 
 def _compare_spec(checkout: Checkout, payload: Payload, build: list[str], found: Agreement) -> None:
     subject = spec_text(payload)
-    made = outcome(lambda: make_spec(payload))
+    made = outcome(make_spec, payload)
     spec = made.get("is")
-    verdicts = {} if spec is None else {a: outcome(lambda a=a: spec.is_valid(a, compat=True)) for a in ARCHES_ASKED}
+    verdicts = {} if spec is None else {arch: outcome(spec.is_valid, arch, compat=True) for arch in ARCHES_ASKED}
     legal = [arch for arch, verdict in verdicts.items() if _accepts(verdict)]
     found.legal += bool(legal)
     buildable = [arch for arch in build if arch in legal]
@@ -103,10 +103,10 @@ def _compare_spec(checkout: Checkout, payload: Payload, build: list[str], found:
             found.hold(what, subject, _said({"is": value}), _said(theirs[what]))
 
 
-def outcome(call: Callable[[], Any]) -> Outcome:
+def outcome(call: Callable[..., Any], *arguments: Any, **options: Any) -> Outcome:
     """Call, and write down what came of it as the worker does."""
     try:
-        return {"is": call()}
+        return {"is": call(*arguments, **options)}
     except Exception as error:  # whatever the original would raise is what is compared
         kind = ValueError if isinstance(error, RockeSpecError) else type(error)
         return {"raises": kind.__name__, "says": str(error)}

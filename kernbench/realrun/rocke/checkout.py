@@ -5,6 +5,7 @@ Whatever goes wrong in that process ends in one :class:`~kernbench.errors.InputE
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
 import subprocess
@@ -94,9 +95,10 @@ class Checkout:
 
     def __init__(self, layout: Layout, flavour: str, seconds: float = SECONDS) -> None:
         self.layout, self._seconds, self._asked = layout, seconds, 0
-        self._words: IO[bytes] = tempfile.TemporaryFile()
+        self._words: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed in __exit__)
         # -I: neither the user's site packages nor PYTHONPATH mix in; -B: nothing is written into the checkout.
-        command = [sys.executable, "-I", "-B", str(_WORKER), str(layout.platform), str(layout.library), flavour]
+        parts = [str(part.resolve()) for part in (layout.platform, layout.library)]
+        command = [sys.executable, "-I", "-B", str(_WORKER), *parts, flavour]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._words, text=True, encoding="utf-8",
             errors="replace",
@@ -122,10 +124,8 @@ class Checkout:
         self._reader.join()
         for stream in (self._process.stdin, self._process.stdout, self._words):
             assert stream is not None
-            try:
+            with contextlib.suppress(BrokenPipeError):  # a request that the process did not live to read
                 stream.close()
-            except BrokenPipeError:
-                pass  # a request that the process did not live to read
 
     def ask(self, do: str, about: str, **arguments: Any) -> Any:
         """Put one request and return its answer.
@@ -148,10 +148,8 @@ class Checkout:
         request = json.dumps({"id": self._asked, "do": do, **arguments})
         place = f"{self.layout.root}: {about}"
         assert self._process.stdin is not None
-        try:
+        with contextlib.suppress(BrokenPipeError):  # the answer will be missing
             print(request, file=self._process.stdin, flush=True)
-        except BrokenPipeError:
-            pass  # the answer will be missing
         try:
             line = self._lines.get(timeout=self._seconds)
         except queue.Empty:

@@ -7,7 +7,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kernbench.realrun.rocke.payloads import FAMILIES, Payload, Spec
-from kernbench.specs.rocke import FmhaCommonSpec, FmhaShape, JengaSparseSpec, QkScaleSpec, SageAttentionSpec, VsaSparseSpec
+from kernbench.specs.rocke import (
+    FmhaCommonSpec,
+    FmhaShape,
+    JengaSparseSpec,
+    QkScaleSpec,
+    SageAttentionSpec,
+    VsaSparseSpec,
+)
 from kernbench.specs.rocke.common import BLOCK_SIZES_K, BLOCK_SIZES_Q, DTYPES, HEAD_SIZES, MASK_MODES
 from kernbench.specs.rocke.sage import QUANT_MODES
 

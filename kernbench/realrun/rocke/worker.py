@@ -36,7 +36,7 @@ FUNCTIONS = {
 }  # fmt: skip
 """Names of the package ``kernels`` that serve each spec."""
 WITHIN_SPECS = {"FmhaCommonSpec": "kernels", "FmhaShape": "kernels", "QkScaleSpec": "rocke.helpers.qk_scale"}
-LOWERING = "rocke.core.lower_llvm"
+LOWERING, LOWER = "rocke.core.lower_llvm", "lower_kernel_to_llvm"
 
 
 class Checkout:
@@ -46,13 +46,14 @@ class Checkout:
         sys.path[:0] = [platform, library]
         self.flavour = flavour
         self.roots = [Path(platform).resolve(), Path(library).resolve()]
+        self.lower: Any = None
         self.classes: dict[str, Any] = {}
         self.functions: dict[str, dict[str, Any]] = {}
 
     def load(self) -> dict[str, Any]:
         """Import what is needed; answer the fields of each spec class: by name, with the default if there is one."""
         kernels = self._module("kernels")
-        self.lower = self._names(LOWERING, self._module(LOWERING), ["lower_kernel_to_llvm"])["lower_kernel_to_llvm"]
+        self.lower = self._names(LOWERING, self._module(LOWERING), [LOWER])[LOWER]
         self.classes = self._names("kernels", kernels, list(FUNCTIONS))
         for name, module in WITHIN_SPECS.items():
             self.classes |= self._names(module, self._module(module), [name])
@@ -63,29 +64,26 @@ class Checkout:
 
     def describe(self, spec: dict[str, Any], arches: list[str], build: list[str]) -> dict[str, Any]:
         """Answer everything about a spec that takes no compiler."""
-        made = self._try_make(spec)
+        made = _outcome(self._make, spec)
         if "raises" in made:
             return {"made": made}
         subject, functions = made["is"], self.functions[spec["class"]]
         return {
             "made": {"is": None},
-            "valid": {arch: _outcome(lambda a=arch: _verdict(functions["valid"](subject, a))) for arch in arches},
-            "builds": {arch: _outcome(lambda a=arch: functions["build"](subject, arch=a) is not None) for arch in build},
+            "valid": {arch: _outcome(_verdict, functions["valid"], subject, arch) for arch in arches},
+            "builds": {arch: _outcome(_builds, functions["build"], subject, arch) for arch in build},
             "name": _outcome(lambda: str(subject.kernel_name())),
             "grid": _outcome(lambda: [int(n) for n in functions["grid"](subject)]),
-            "signature": _outcome(
-                lambda: [{key: str(entry[key]) for key in ("name", "type")} for entry in functions["signature"](subject)]
-            ),
+            "signature": _outcome(lambda: [_argument(entry) for entry in functions["signature"](subject)]),
         }
 
     def lower_spec(self, spec: dict[str, Any], arch: str) -> dict[str, Any]:
         """Answer the LLVM IR of a spec's kernel as text."""
+        return _outcome(self._text, spec, arch)
 
-        def text() -> str:
-            kernel = self.functions[spec["class"]]["build"](self._make(spec), arch=arch)
-            return str(self.lower(kernel, llvm_flavor=self.flavour, arch=arch))
-
-        return _outcome(text)
+    def _text(self, spec: dict[str, Any], arch: str) -> str:
+        kernel = self.functions[spec["class"]]["build"](self._make(spec), arch=arch)
+        return str(self.lower(kernel, llvm_flavor=self.flavour, arch=arch))
 
     def _module(self, name: str) -> Any:
         module = importlib.import_module(name)
@@ -105,9 +103,6 @@ class Checkout:
         fields = {k: self._make(v) if isinstance(v, dict) else v for k, v in spec["fields"].items()}
         return self.classes[spec["class"]](**fields)
 
-    def _try_make(self, spec: dict[str, Any]) -> dict[str, Any]:
-        return _outcome(lambda: self._make(spec))
-
 
 def _fields(made: Any) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
@@ -121,14 +116,22 @@ def _fields(made: Any) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _verdict(answer: tuple[bool, str]) -> list[Any]:
-    ok, reason = answer
+def _verdict(valid: Callable[..., tuple[bool, str]], spec: Any, arch: str) -> list[Any]:
+    ok, reason = valid(spec, arch)
     return [bool(ok), str(reason)]
 
 
-def _outcome(call: Callable[[], Any]) -> dict[str, Any]:
+def _builds(build: Callable[..., Any], spec: Any, arch: str) -> bool:
+    return build(spec, arch=arch) is not None
+
+
+def _argument(entry: dict[str, Any]) -> dict[str, str]:
+    return {"name": str(entry["name"]), "type": str(entry["type"])}
+
+
+def _outcome(call: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
     try:
-        return {"is": call()}
+        return {"is": call(*arguments)}
     except Exception as error:
         return {"raises": type(error).__name__, "says": str(error)}
 
@@ -142,6 +145,7 @@ def main() -> None:
     platform, library, flavour = sys.argv[1:]
     os.environ |= {"ROCKE_BACKEND": "python", "ROCKE_LLVM_FLAVOR": flavour}
     checkout = Checkout(platform, library, flavour)
+    verbs: dict[str, Callable[..., Any]]
     verbs = {"load": checkout.load, "describe": checkout.describe, "lower": checkout.lower_spec}
     for line in requests:
         request = json.loads(line)

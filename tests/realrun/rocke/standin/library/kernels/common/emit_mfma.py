@@ -151,8 +151,7 @@ class Tiled:
             self.for_each(spec.max_blocks_per_q, lambda slot: self.mark(bitmap, q_block, count, slot))
         else:
             start = fn.mul(q_block, blocks)
-            copied = lambda slot: fn.load("%mask", "i8", fn.add(start, slot))
-            self.for_each(blocks, lambda slot: fn.store(bitmap, "i8", slot, copied(slot), LDS))
+            self.for_each(blocks, lambda slot: self.copy(bitmap, start, slot))
         fn.sync()
         return bitmap
 
@@ -161,6 +160,10 @@ class Tiled:
             slot = self.fn.add(self.lane, base)
             with self.fn.when(self.fn.compare("slt", slot, total)):
                 body(slot)
+
+    def copy(self, bitmap, start, slot):
+        byte = self.fn.load("%mask", "i8", self.fn.add(start, slot))
+        self.fn.store(bitmap, "i8", slot, byte, LDS)
 
     def mark(self, bitmap, q_block, count, slot):
         fn = self.fn

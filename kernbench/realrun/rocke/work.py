@@ -17,8 +17,8 @@ from kernbench.specs.rocke.common import TILE_KEYS, TILE_ROWS
 from kernbench.specs.rocke.mfma import ATOM_K
 from kernbench.specs.rocke.sage import CODEBOOK_ENTRIES
 
-_LDS_GRAIN = 4
-"""LLVM rounds the LDS of a kernel up to whole words."""
+_LDS_GRAIN = 16
+"""Compilers align and pad what lies in LDS, by less than this."""
 _EXPS_OF_TILE = 8
 """Of one wave for 16 x 16 scores: a lane has 4 scores, and the 4 rescaling factors of their rows."""
 _EXPS_OF_KEY = 2
@@ -38,7 +38,7 @@ class Work:
     written_bytes: int
     """Bytes that lanes store to global memory."""
     lds_bytes: int
-    """LDS of one workgroup."""
+    """LDS of one workgroup, rounded up to 16: compilers pad it."""
     kernarg_bytes: int
     """Bytes of the argument block."""
 
@@ -52,7 +52,6 @@ def expected_work(launch: Launch) -> Work:
     spec = launch.spec
     shape = spec.common.shape
     heads, d = shape.num_query_heads, shape.head_size
-    lds = -(-spec.lds_bytes() // _LDS_GRAIN) * _LDS_GRAIN
     written = spec.seqlen_q * heads * d * 2
     if spec.route() == "mfma":
         groups = spec.seqlen_q // TILE_ROWS * heads
@@ -64,7 +63,7 @@ def expected_work(launch: Launch) -> Work:
         mfma, exp = 0, groups * spec.seqlen_k * _EXPS_OF_KEY
         own = d * 2
     read = groups * (own + 2 * spec.seqlen_k * _cache_row(spec)) + _shared_reads(launch, groups)
-    return Work(mfma, exp, read, written, lds, spec.kernarg_bytes())
+    return Work(mfma, exp, read, written, _padded(spec.lds_bytes()), spec.kernarg_bytes())
 
 
 def counted_work(kernel: Kernel, done: LaunchResult) -> Work:
@@ -75,9 +74,13 @@ def counted_work(kernel: Kernel, done: LaunchResult) -> Work:
         sum(count for opcode, count in done.opcodes.items() if opcode.startswith("v_exp_f32")),
         done.counters["global_read_bytes"],
         done.counters["global_write_bytes"],
-        kernel.text.descriptor["group_segment_fixed_size"],
+        _padded(kernel.text.descriptor["group_segment_fixed_size"]),
         last.offset + last.size,
     )
+
+
+def _padded(lds_bytes: int) -> int:
+    return -(-lds_bytes // _LDS_GRAIN) * _LDS_GRAIN
 
 
 def _cache_row(spec: Spec) -> int:

@@ -100,7 +100,7 @@ BODY = "head + body"
 REFUSED = {
     "out of bounds": (ROWS, 'self.start("o", query', 'self.start("o", fn.add(query, 1 << 20)', "out of bounds"),
     "no IR": (LOWERING, BODY, "head + body[:-20]", "refuses the IR"),
-    "of another LLVM": (LOWERING, "S[llvm_flavor]", 'S["llvm20"]', "the IR is for amdgcn-amd-amdhsa with the layout"),
+    "for another machine": (LOWERING, '"amdgcn-amd-amdhsa"', '"nvptx64-nvidia-cuda"', "the IR is for 'nvptx64"),
     "by another name": (LOWERING, BODY, 'head + body.replace("@rocke_sage", "@other")', "other_attention_fp16"),
     "with fewer arguments": (
         LOWERING,

@@ -13,12 +13,16 @@ class Function:
         self.lines, self.slots, self.declared, self.shared, self.count = [], [], set(), [], 0
 
     def text(self):
-        arguments = ", ".join(
-            f"{SCALARS.get(a['type'], f'ptr addrspace({GLOBAL})')} %{a['name']}" for a in self.signature
-        )
+        arguments = ", ".join(self.argument(**entry) for entry in self.signature)
         head = f"define amdgpu_kernel void @{self.name}({arguments}) #0 {{"
         tail = ["  ret void", "}", 'attributes #0 = { nounwind "amdgpu-flat-work-group-size"="64,64" }']
         return "\n".join([*self.shared, *sorted(self.declared), head, "entry:", *self.slots, *self.lines, *tail]) + "\n"
+
+    def argument(self, name, type):
+        if type in SCALARS:
+            return f"{SCALARS[type]} %{name}"
+        use = "writeonly" if name == "O" else "readonly"
+        return f"ptr addrspace({GLOBAL}) noalias {use} nocapture %{name}"
 
     # ---------------------------------------------------------------- values
     def value(self, text):

@@ -61,7 +61,7 @@ def find_layout(path: Path) -> Layout:
     library = root / "library"
     if not (library / "kernels").is_dir():
         raise InputError(f"{root}: not a checkout of rocke: there is no library/kernels")
-    commits = [_git(part, "rev-parse", "HEAD") for part in (platform, library)]
+    commits = [_commit(part) for part in (platform, library)]
     if commits[0] != commits[1]:
         named = [commit or "no commit" for commit in commits]
         raise InputError(
@@ -69,6 +69,12 @@ def find_layout(path: Path) -> Layout:
         )
     changes = [_git(part, "status", "--porcelain", "--untracked-files=no", ".") for part in (platform, library)]
     return Layout(root, platform, library, commits[0], any(changes))
+
+
+def _commit(directory: Path) -> str | None:
+    """Return the commit of a directory; None if it merely lies within another repository."""
+    tracked = _git(directory, "ls-files", "--error-unmatch", ".")
+    return _git(directory, "rev-parse", "HEAD") if tracked else None
 
 
 def _git(directory: Path, *command: str) -> str | None:

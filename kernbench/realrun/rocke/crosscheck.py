@@ -9,9 +9,11 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -102,7 +104,7 @@ def cross_check(
 
 
 def write_crosscheck(result: CrossCheck, path: Path) -> None:
-    """Write everything as JSON."""
+    """Write everything as JSON; an error of values that are NaN is null."""
     layout = result.layout
     data = {
         "checkout": {"commit": layout.commit, "changed": layout.changed},
@@ -110,7 +112,14 @@ def write_crosscheck(result: CrossCheck, path: Path) -> None:
         "specs": result.specs,
         "legal": result.agreement.legal,
         "compared": result.agreement.compared,
-        "executed": [asdict(row) | {"right": row.right} for row in result.executed],
+        "executed": [_without_nan(asdict(row)) | {"right": row.right} for row in result.executed],
         "differences": [asdict(difference) for difference in result.differences],
     }
-    path.write_text(json.dumps(data, indent=1, allow_nan=False, default=str) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def _without_nan(data: dict[str, Any]) -> dict[str, Any]:
+    def cleaned(value: Any) -> Any:
+        return None if isinstance(value, float) and math.isnan(value) else value
+
+    return {k: _without_nan(v) if isinstance(v, dict) else cleaned(v) for k, v in data.items()}

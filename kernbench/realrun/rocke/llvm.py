@@ -85,7 +85,11 @@ def compile_ir(text: str, arch: str, name: str) -> str:
 def _machine(arch: str) -> llvm.TargetMachine:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    return llvm.Target.from_triple(TRIPLE).create_target_machine(cpu=arch, opt=3)
+    try:
+        target = llvm.Target.from_triple(TRIPLE)
+    except RuntimeError:
+        raise InputError(f"LLVM {version()} of llvmlite {llvm_package()} was built without AMD GPUs") from None
+    return target.create_target_machine(cpu=arch, opt=3)
 
 
 def _first_line(error: Exception) -> str:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from kernbench.realrun.rocke.checkout import Checkout, find_layout
+from kernbench.realrun.rocke.crosscheck import CrossCheck, write_crosscheck
 from kernbench.realrun.rocke.draw import draw_executable
 from kernbench.realrun.rocke.llvm import flavour
 from kernbench.realrun.rocke.machine_code import execute_kernel
@@ -82,18 +83,17 @@ def test_more_work_than_the_tiles_say_is_found(tmp_path):
     assert not done.right
 
 
-def test_an_output_that_is_not_written_is_found(tmp_path):
-    root = copy_to(tmp_path)
-    edit(
-        root,
-        ROWS,
-        'factor = fn.value(f"fdiv',
-        'fn.lines.append("  ret void\\nnever:")\n        factor = fn.value(f"fdiv',
-    )
+def test_an_output_that_is_not_written_is_found_and_its_error_is_null_in_the_file(tmp_path):
+    root, file = copy_to(tmp_path), tmp_path / "all.json"
+    edit(root, ROWS, "factor = fn", 'fn.lines.append("  ret void\\nnever:")\n        factor = fn')
     done, differences = executed(root, BY_ROWS)
     assert {"values on gfx942", "written_bytes of machine code on gfx942"} <= set(differences)
     assert "192 values are NaN" in differences["values on gfx942"].checkout
     assert done.counted.written_bytes == 0
+    write_crosscheck(CrossCheck(find_layout(root), flavour(), executed=[done]), file)
+    (row,) = json.loads(file.read_text())["executed"]
+    assert row["values"]["rel_l2"] is row["to_float64"] is None
+    assert not row["right"]
 
 
 BODY = "head + body"

@@ -43,6 +43,12 @@ def test_the_commit_is_recorded_and_changes_are_told(tmp_path):
     assert (find_layout(root).commit, find_layout(root).changed) == (made, True)
 
 
+def test_a_repository_that_merely_surrounds_the_checkout_is_not_its_commit(tmp_path):
+    (tmp_path / "other.txt").write_text("")
+    commit(tmp_path)
+    assert find_layout(copy_to(tmp_path)).commit is None
+
+
 def test_parts_of_unlike_commits_are_refused(tmp_path):
     one, other = (copy_to(tmp_path / name) for name in ("one", "other"))
     append(other, KERNELS, "# newer\n")

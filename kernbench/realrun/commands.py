@@ -144,6 +144,32 @@ def calibrate(
     return GOOD if result.rows else CHECK_FAILED
 
 
+@app.command()
+@reports_errors
+def rocke(
+    checkout: Annotated[Path, typer.Option("--rocke", metavar="PATH", help="Your checkout of rocke.")],
+    arch: Annotated[
+        list[str] | None, typer.Option(help="Build and execute for this one; may be repeated. Default: gfx942, gfx950.")
+    ] = None,
+    specs: Annotated[int, typer.Option(min=0, help="Random specs whose validity, grids and names are compared.")] = 300,
+    execute: Annotated[int, typer.Option(min=0, help="Small specs whose kernels are compiled and executed.")] = 8,
+    seed: Annotated[int, typer.Option(min=0, help="Of the specs and their inputs.")] = 0,
+    json: Annotated[Path | None, typer.Option(help="Write every row and difference to this file.")] = None,
+    no_progress: NoProgress = False,
+) -> int:
+    """Hold kernbench's sage, Jenga and VSA kernels against a checkout of rocke: rules, values and counts."""
+    with output_file(json) as file:
+        from kernbench.realrun.rocke.crosscheck import DEFAULT_ARCHES, cross_check, write_crosscheck
+        from kernbench.realrun.rocke.screen import print_crosscheck
+
+        with shown_progress(no_progress) as progress:
+            result = cross_check(checkout, arch or DEFAULT_ARCHES, specs, execute, seed, progress=progress)
+        if file is not None:
+            write_crosscheck(result, file)
+    print_crosscheck(result)
+    return CHECK_FAILED if result.differences else GOOD
+
+
 def _read(files: list[Path] | None) -> tuple[list[RunRecord], list[tuple[str, str]]]:
     """Read records, those shipped if no file is named; the second list says what could not become one."""
     from kernbench.realrun.sources import read_records, shipped_records

@@ -25,6 +25,11 @@ WRITES = {
 }  # fmt: skip
 
 
+def _address(base: Any, offset: int) -> Any:
+    """Add as the hardware does, in 32 bits: compilers put an index's lower bound, which may be negative, into both."""
+    return (base + np.uint32(offset)).astype(np.int64)
+
+
 def _decode_read(line: Line) -> Instruction:
     width, form = READS[line.mnemonic.removeprefix("ds_read_")]
     refuse_modifiers(line, ("offset",))
@@ -32,7 +37,7 @@ def _decode_read(line: Line) -> Instruction:
     row, fixed, at = vector_row(dest, line, max(1, width // 4)), immediate(line), read_words(address)
 
     def run(g: Group) -> None:
-        values = load_lds(g, at(g).astype(np.int64) + fixed, g.mask, width, line)
+        values = load_lds(g, _address(at(g), fixed), g.mask, width, line)
         place_words(g, row, values, form, g.lanes())
 
     partial = dest.rows if form in ("low", "high") else frozenset()
@@ -49,7 +54,7 @@ def _decode_write(line: Line) -> Instruction:
 
     def run(g: Group) -> None:
         values = [g.u[row + j] >> shift if shift else g.u[row + j] for j in range(count)]
-        store_lds(g, at(g).astype(np.int64) + fixed, g.mask, width, values, line)
+        store_lds(g, _address(at(g), fixed), g.mask, width, values, line)
 
     return Instruction(line, run, rows_of((address, data)), queue="lds")
 
@@ -68,8 +73,8 @@ def _decode_read_pair(line: Line) -> Instruction:
     row, at = vector_row(dest, line, size // 2), read_words(address)
 
     def run(g: Group) -> None:
-        base = at(g).astype(np.int64)
-        values = [word for offset in offsets for word in load_lds(g, base + offset, g.mask, size, line)]
+        base = at(g)
+        values = [w for offset in offsets for w in load_lds(g, _address(base, offset), g.mask, size, line)]
         place_words(g, row, values, "", g.lanes())
 
     return Instruction(line, run, address.rows, dest.rows, queue="lds")
@@ -82,9 +87,9 @@ def _decode_write_pair(line: Line) -> Instruction:
     rows, at = [vector_row(o, line, size // 4) for o in data], read_words(address)
 
     def run(g: Group) -> None:
-        base = at(g).astype(np.int64)
+        base = at(g)
         for offset, row in zip(offsets, rows, strict=True):
-            store_lds(g, base + offset, g.mask, size, [g.u[row + j] for j in range(size // 4)], line)
+            store_lds(g, _address(base, offset), g.mask, size, [g.u[row + j] for j in range(size // 4)], line)
 
     return Instruction(line, run, rows_of((address, *data)), queue="lds")
 
@@ -103,7 +108,7 @@ def _decode_transpose(line: Line) -> Instruction:
     row, fixed, at = vector_row(dest, line, 2), immediate(line), read_words(address)
 
     def run(g: Group) -> None:
-        words = load_lds(g, at(g).astype(np.int64) + fixed, g.mask, 8, line)
+        words = load_lds(g, _address(at(g), fixed), g.mask, 8, line)
         place_words(g, row, transpose(np.stack(words, axis=-1), bits), "", g.lanes())
 
     return Instruction(line, run, address.rows, dest.rows, queue="lds")

@@ -69,6 +69,21 @@ def test_lds(text):
     assert found.tolist() == [LOCAL[text](int(x), int(y)) & BITS for x, y in zip(a, b, strict=True)]
 
 
+def test_the_offset_is_added_in_32_bits():
+    """A negative index plus its lower bound: compilers put the first into the register, the second into the offset."""
+    a = words("u", 1)
+    body = """\
+\tv_lshlrev_b32_e32 v20, 2, v0
+\tv_subrev_u32_e32 v21, 0x80, v20
+\tds_write_b32 v20, v1
+\tds_write2_b32 v21, v1, v1 offset0:32 offset1:32
+\ts_waitcnt lgkmcnt(0)
+\tds_read_b32 v10, v21 offset:128
+\tds_read2_b32 v[11:12], v21 offset0:32 offset1:32"""
+    found = run(body, [a], 3, lds=256)
+    np.testing.assert_array_equal(found, [a] * 3)
+
+
 TO_LDS = """\
 \ts_load_dwordx4 s[4:7], s[0:1], 0x0
 \tv_lshlrev_b32_e32 v2, 2, v0

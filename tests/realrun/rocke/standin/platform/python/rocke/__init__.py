@@ -1,0 +1,1 @@
+"""Platform part of the stand-in."""

@@ -153,6 +153,8 @@ TABLE: dict[str, Row] = {
     "v_min_f32": ("f", "ff", np.fmin),
     "v_max3_f32": ("f", "fff", lambda a, b, c: np.fmax(np.fmax(a, b), c)),
     "v_min3_f32": ("f", "fff", lambda a, b, c: np.fmin(np.fmin(a, b), c)),
+    "v_maximum3_f32": ("f", "fff", lambda a, b, c: ar.maximum(ar.maximum(a, b), c)),
+    "v_minimum3_f32": ("f", "fff", lambda a, b, c: ar.minimum(ar.minimum(a, b), c)),
     "v_med3_f32": ("f", "fff", lambda a, b, c: np.fmax(np.fmin(a, b), np.fmin(np.fmax(a, b), c))),
     "v_fma_f32": ("f", "fff", ar.fma),
     "v_fmaak_f32": ("f", "fff", ar.fma),

@@ -148,6 +148,18 @@ def test_a_float_instruction(text):
                 assert got == (0 if tiny else expected), (lane, x, y, z)
 
 
+@pytest.mark.parametrize(("name", "rule"), [("v_maximum3_f32", np.maximum), ("v_minimum3_f32", np.minimum)])
+def test_the_maximum_of_ieee_keeps_nan_and_orders_zeros(name, rule):
+    a, b, c = (words("f", seed) for seed in (4, 5, 6))
+    for lane, zeros in enumerate([(0, 1, 1), (1, 0, 1), (1, 1, 1), (0, 0, 0)]):
+        a[lane], b[lane], c[lane] = np.array(zeros, np.uint32) << 31
+    (found,) = run(f"\t{name} v10, v1, v2, v3", [a, b, c], arch="gfx950")
+    expected = rule(rule(a.view(np.float32), b.view(np.float32)), c.view(np.float32))
+    np.testing.assert_array_equal(found.view(np.float32), expected)
+    is_negative = [False, False, True, False] if rule is np.maximum else [True, True, True, False]
+    np.testing.assert_array_equal(np.signbit(found[:4].view(np.float32)), is_negative)
+
+
 def exact_fma(a, b, c):
     """Round a * b + c once, through integers."""
     total = Fraction(a) * Fraction(b) + Fraction(c)

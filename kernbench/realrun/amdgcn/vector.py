@@ -202,6 +202,12 @@ ACCUMULATING: dict[str, Row] = {
     "v_mac_f32": ("f", "fff", lambda a, b, c: a * b + c),
 }
 """The destination is the last source."""
+SATURATING: dict[str, Callable[..., Any]] = {
+    "v_add_u32": lambda a, b: a + np.minimum(b, ~a),
+    "v_sub_u32": lambda a, b: a - np.minimum(a, b),
+    "v_subrev_u32": lambda a, b: b - np.minimum(a, b),
+}
+"""What these do with ``clamp``: they stop at the ends of the unsigned range."""
 
 
 def base_name(mnemonic: str) -> str:
@@ -217,7 +223,7 @@ def finish(line: Line, kind: str) -> Callable[[Any], Any] | None:
     clamp = "clamp" in line.modifiers
     factor = {"2": 2.0, "4": 4.0}.get(line.modifiers.get("mul", ""), 1.0)
     factor = 0.5 if line.modifiers.get("div") == "2" else factor
-    if not clamp and factor == 1.0:
+    if (not clamp and factor == 1.0) or (clamp and base_name(line.mnemonic) in SATURATING):
         return None
     if kind not in "fdh":
         raise InputError(f"{line.place}: clamp of integers is not supported")
@@ -258,6 +264,8 @@ def _decode_table(line: Line) -> Instruction:
     to, kinds, function = ACCUMULATING[base] if accumulates else TABLE[base]
     if line.mnemonic.endswith("_sdwa"):
         return _decode_subdword(line, to, kinds, function)
+    if "clamp" in line.modifiers:
+        function = SATURATING.get(base, function)
     is_dpp = line.mnemonic.endswith("_dpp")
     refuse_modifiers(line, ("clamp", "mul", "div", "op_sel", *(DPP_MODIFIERS if is_dpp else ())))
     dest, *sources = operands_of(line, len(kinds) + (not accumulates))

@@ -70,7 +70,7 @@ def test_malformed_metadata_are_refused(old, new, message):
         ("\tv_add_u32_e32 v0, v1, v256", "outside the 256 registers"),
         ("\tv_add_u32_e32 s0, v1, v2", "cannot be written by lanes"),
         ("\tv_add_u32_e32 v0, v1, q2", "'q2' is not understood"),
-        ("\tv_add_u32_e64 v0, v1, v2 clamp", "clamp of integers"),
+        ("\tv_add_i32 v0, v1, v2 clamp", "clamp of integers"),
         ("\ts_branch .LBB0_9", "jumps to '.LBB0_9', which is no label"),
         ("\ts_waitcnt soon", "expected vmcnt"),
         ("\tglobal_load_dwordx2 v[0:2], v[4:5], off", "is not 2 vector registers"),

@@ -129,7 +129,7 @@ def scale_for_division(x: Any, below: Any, above: Any) -> tuple[Any, Any]:
         ((below == 0) | (above == 0), np.full_like(x, np.nan), False),
         (high - low >= 96, np.where(is_below, grown, x), True),
         (_subnormal(below), grown, False),
-        # AMD's text grows the divisor here, which would overflow: it is above 2^126. Shrunk, the quotient comes out right.
+        # AMD's text grows the divisor, which would overflow: it is above 2^126. Shrunk, the quotient comes out right.
         (small_inverse & small_quotient, np.where(is_below, shrunk, x), True),
         (small_inverse, shrunk, False),
         (small_quotient, np.where(is_above, grown, x), True),

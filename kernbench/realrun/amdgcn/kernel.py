@@ -147,9 +147,7 @@ class Kernel:
         if not 0 <= lds <= most:
             raise InputError(f"{self.name}: {lds} bytes of LDS, a workgroup on {self.assembly.arch} has {most}")
         if scratch > LANE_SCRATCH_BYTES:
-            raise InputError(
-                f"{self.name}: {scratch} bytes of scratch a lane, at most {LANE_SCRATCH_BYTES}"
-            )
+            raise InputError(f"{self.name}: {scratch} bytes of scratch a lane, at most {LANE_SCRATCH_BYTES}")
 
     def _vector_rows(self) -> int:
         """Rows of the vector file: up to the last register that the descriptor reserves."""

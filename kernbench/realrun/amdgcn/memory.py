@@ -13,6 +13,7 @@ from kernbench.realrun.amdgcn.instruction import (
     Decoder,
     Instruction,
     immediate,
+    nothing,
     operands_of,
     refuse_modifiers,
     rows_of,
@@ -382,7 +383,8 @@ DECODERS: dict[str, Decoder] = {
     **_both("scratch", _decode_scratch),
     **{f"global_load_lds_{n}": _decode_global_to_lds for n in ("ubyte", "ushort", "dword", "dwordx3", "dwordx4")},
     **{
-        name: lambda line: Instruction(line, lambda g: None, queue="vm")
+        # The compilers do not count these among what vmcnt waits for.
+        name: lambda line: Instruction(line, nothing)
         for name in ("buffer_wbl2", "buffer_inv", "buffer_wbinvl1", "buffer_wbinvl1_vol", "buffer_invl2")
     },
 }

@@ -406,6 +406,6 @@ DECODERS: dict[str, Decoder] = {
     "s_barrier": lambda line: Instruction(line, nothing, control="barrier"),
     **{
         name: lambda line: Instruction(line, nothing)
-        for name in ("s_nop", "s_sleep", "s_setprio", "s_dcache_inv", "s_dcache_wb", "s_icache_inv", "s_sethalt")
+        for name in ("s_nop", "s_sleep", "s_setprio", "s_dcache_inv", "s_dcache_wb", "s_icache_inv")
     },
 }

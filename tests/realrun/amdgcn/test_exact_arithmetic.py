@@ -153,14 +153,16 @@ def test_every_half_is_widened_and_every_float_near_a_half_is_narrowed():
     for row in codes[:12]:
         half = row.view(np.float16).astype(np.float32)
         near = half * (1 + rng.integers(-3, 4, LANES).astype(np.float32) * np.float32(2.0**-12))
-        wide, narrow, brain = run(
-            "\tv_cvt_f32_f16_e32 v10, v1\n\tv_cvt_f16_f32_e32 v11, v2\n\tv_cvt_pk_bf16_f32 v12, v2, v1",
-            [row.astype(np.uint32), bits(near)], 3, "gfx950",
+        wide, narrow, brain, both = run(
+            "\tv_cvt_f32_f16_e32 v10, v1\n\tv_cvt_f16_f32_e32 v11, v2\n\tv_cvt_pk_bf16_f32 v12, v2, v1\n"
+            "\tv_cvt_pk_f16_f32 v13, v10, v2",
+            [row.astype(np.uint32), bits(near)], 4, "gfx950",
         )  # fmt: skip
         number = ~np.isnan(half)
         np.testing.assert_array_equal(wide[number], bits(half)[number])
         expected = [rounded(Fraction(float(x)), 11, -24, 65504.0) for x in near[number & np.isfinite(near)]]
         got = narrow.astype(np.uint16).view(np.float16)[number & np.isfinite(near)]
         np.testing.assert_array_equal(got, np.float16(expected))
+        assert (both[number] == (row[number] | narrow[number] << np.uint32(16))).all()
         low = brain.view(ml_dtypes.bfloat16)[0::2]
         np.testing.assert_array_equal(low[number], near.astype(ml_dtypes.bfloat16)[number])

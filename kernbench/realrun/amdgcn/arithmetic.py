@@ -13,23 +13,69 @@ _TIE = np.uint64(0x10000000)
 _DROPPED = np.uint64(0x1FFFFFFF)
 
 
-def fma(a: Any, b: Any, c: Any) -> Any:
-    """a * b + c in float32 with one rounding (subnormal results may be rounded twice).
+def odd_sum(product: Any, c: Any) -> Any:
+    """product + c in float64, rounded to odd: a sum that is not exact ends in a set bit, beside the exact value.
 
-    The product is exact in float64. Rounding the float64 sum again is wrong only where that sum stands halfway between
-    two float32 numbers and was itself rounded; such sums are moved off the tie, towards the exact value.
+    Rounded again to a format of at most 51 bits, subnormal results included, it gives what one rounding would
+    (S. Boldo and G. Melquiond, Emulation of FMA and correctly rounded sums, 2008). The error of the sum is Knuth's.
+    """
+    total = np.asarray(product + c)
+    left = total - product
+    error = (product - (total - left)) + (c - left)
+    even = (error != 0) & (total.view(np.uint64) & np.uint64(1) == 0) & np.isfinite(total)
+    return np.where(even, np.nextafter(total, np.where(error > 0, np.inf, -np.inf)), total)
+
+
+def fma(a: Any, b: Any, c: Any) -> Any:
+    """a * b + c in float32 with one rounding.
+
+    The product is exact in float64. Rounding the float64 sum again can be wrong only where that sum stands halfway
+    between two float32 numbers, or where the result is subnormal; such sums are rounded to odd first.
     """
     product = np.multiply(a, b, dtype=np.float64)
     total = np.asarray(product + c)
-    tie = (total.view(np.uint64) & _DROPPED) == _TIE
-    if tie.any():
-        c = np.broadcast_to(np.asarray(c, np.float64), total.shape)[tie]
-        product = np.broadcast_to(product, total.shape)[tie]
-        near = total[tie]
-        left = near - product
-        error = (product - (near - left)) + (c - left)
-        total[tie] = np.where(error == 0, near, np.nextafter(near, np.where(error > 0, np.inf, -np.inf)))
-    return total.astype(F32)
+    near = total.astype(F32)
+    doubtful = (total.view(np.uint64) & _DROPPED) == _TIE
+    if np.abs(near).min(initial=F32(1)) <= SMALLEST:
+        doubtful |= (np.abs(near) <= SMALLEST) & (total != 0)
+    if doubtful.any():
+        c = np.broadcast_to(np.asarray(c, np.float64), total.shape)[doubtful]
+        near[doubtful] = odd_sum(np.broadcast_to(product, total.shape)[doubtful], c).astype(F32)
+    return near
+
+
+def fma_f16(a: Any, b: Any, c: Any) -> Any:
+    """a * b + c in float16 with one rounding."""
+    return odd_sum(np.multiply(a, b, dtype=np.float64), np.asarray(c, np.float64)).astype(np.float16)
+
+
+def maximum(a: Any, b: Any) -> Any:
+    """The greater number; a NaN gives the other, and +0 is greater than -0."""
+    return _with_signed_zero(np.fmax(a, b), a, b, np.bitwise_and)
+
+
+def minimum(a: Any, b: Any) -> Any:
+    """The lesser number; a NaN gives the other, and -0 is less than +0."""
+    return _with_signed_zero(np.fmin(a, b), a, b, np.bitwise_or)
+
+
+def _with_signed_zero(found: Any, a: Any, b: Any, sign: np.ufunc) -> Any:
+    """Mend the sign of zeros: NumPy gives that of either operand."""
+    zero = np.asarray(found == 0)
+    if zero.any():
+        bits = {2: np.uint16, 4: np.uint32, 8: np.uint64}[found.dtype.itemsize]
+        found, zero = np.atleast_1d(found, zero)
+        zero &= (a == 0) & (b == 0)
+        both = sign(np.asarray(a).view(bits), np.asarray(b).view(bits)).view(found.dtype)
+        found[zero] = np.broadcast_to(both, found.shape)[zero]
+    return found
+
+
+def median(a: Any, b: Any, c: Any) -> Any:
+    """``v_med3_f32``: the middle one; with a NaN among them the least of the others."""
+    least = minimum(minimum(a, b), c)
+    middle = maximum(minimum(a, b), minimum(maximum(a, b), c))
+    return np.where(np.isnan(a) | np.isnan(b) | np.isnan(c), least, middle)
 
 
 def flush(x: Any) -> Any:
@@ -37,14 +83,14 @@ def flush(x: Any) -> Any:
     return np.where(np.abs(x) < SMALLEST, np.copysign(F32(0), x), x)
 
 
-def maximum(a: Any, b: Any) -> Any:
+def ieee_maximum(a: Any, b: Any) -> Any:
     """IEEE's ``maximum``: NaN if either is NaN, and +0 is larger than -0."""
     return np.where((a == 0) & (b == 0), a + b, np.maximum(a, b))
 
 
-def minimum(a: Any, b: Any) -> Any:
+def ieee_minimum(a: Any, b: Any) -> Any:
     """IEEE's ``minimum``: NaN if either is NaN, and -0 is smaller than +0."""
-    return -maximum(-a, -b)
+    return -ieee_maximum(-a, -b)
 
 
 def exp2(x: Any) -> Any:
@@ -84,7 +130,7 @@ def scale_for_division(x: Any, below: Any, above: Any) -> tuple[Any, Any]:
     if ((low > 0) & (low < 253) & (high > 23) & (np.abs(high - low) < 96)).all():
         return x, np.False_
     inverse = 1.0 / below.astype(np.float64)
-    quotient = above.astype(np.float64) * inverse
+    quotient = above.astype(np.float64) / below
     small_inverse = (inverse != 0) & (np.abs(inverse) < SMALLEST)
     small_quotient = (quotient != 0) & (np.abs(quotient) < SMALLEST)
     is_below, is_above = x.view(np.uint32) == below.view(np.uint32), x.view(np.uint32) == above.view(np.uint32)
@@ -93,7 +139,8 @@ def scale_for_division(x: Any, below: Any, above: Any) -> tuple[Any, Any]:
         ((below == 0) | (above == 0), np.full_like(x, np.nan), False),
         (high - low >= 96, np.where(is_below, grown, x), True),
         (_subnormal(below), grown, False),
-        (small_inverse & small_quotient, np.where(is_below, grown, x), True),
+        # AMD's text grows the divisor, which would overflow: it is above 2^126. Shrunk, the quotient comes out right.
+        (small_inverse & small_quotient, np.where(is_below, shrunk, x), True),
         (small_inverse, shrunk, False),
         (small_quotient, np.where(is_above, grown, x), True),
         (high <= 23, grown, False),
@@ -105,14 +152,22 @@ def scale_for_division(x: Any, below: Any, above: Any) -> tuple[Any, Any]:
 
 
 def fma_for_division(a: Any, b: Any, c: Any, scaled: Any) -> Any:
-    """``v_div_fmas_f32``: a fused multiply-add, scaled back where :func:`scale_for_division` said so."""
-    plain = fma(a, b, c)
-    factor = np.where(exponent(np.asarray(c)) > 127, F32(2.0**64), F32(2.0**-64))
-    return np.where(scaled, plain * factor, plain)
+    """``v_div_fmas_f32``: a fused multiply-add, scaled back where :func:`scale_for_division` said so.
+
+    It is scaled before it is rounded: otherwise a subnormal quotient would be rounded twice.
+    """
+    if not scaled.any():
+        return fma(a, b, c)
+    total = odd_sum(np.multiply(a, b, dtype=np.float64), np.asarray(c, np.float64))
+    factor = np.where(scaled, np.where(exponent(np.asarray(c)) > 127, 2.0**64, 2.0**-64), 1.0)
+    return (total * factor).astype(F32)
 
 
 def fix_division(quotient: Any, below: Any, above: Any) -> Any:
-    """``v_div_fixup_f32``: put the special cases of above / below into a computed quotient."""
+    """``v_div_fixup_f32``: put the special cases of above / below into a computed quotient.
+
+    A quotient that is not a number, of operands that are, comes of an overflow on the way.
+    """
     quotient, below, above = np.broadcast_arrays(quotient, below, above)
     sign = np.where(np.signbit(below) ^ np.signbit(above), F32(-1), F32(1))
     infinite = F32(np.inf)
@@ -125,7 +180,8 @@ def fix_division(quotient: Any, below: Any, above: Any) -> Any:
         exponent(above) - exponent(below) < -150,
     ]
     values = [above, below, np.full_like(above, np.nan), sign * infinite, sign * F32(0), sign * F32(0)]
-    return np.select(conditions, values, np.abs(quotient) * sign).astype(F32)
+    size = np.where(np.isnan(quotient), infinite, np.abs(quotient))
+    return np.select(conditions, values, size * sign).astype(F32)
 
 
 def permute_bytes(high: Any, low: Any, choice: Any) -> Any:

@@ -8,17 +8,24 @@ from __future__ import annotations
 
 import gzip
 import re
+import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from kernbench.errors import InputError, nearest
 from kernbench.realrun.amdgcn.code_object import is_code_object, text_of
+from kernbench.realrun.amdgcn.metadata import KernelText, end_descriptor, read_descriptor_line, read_metadata
 
 ARCHITECTURES = ("gfx90a", "gfx942", "gfx950")
 """What can be executed, the oldest first."""
+MOST_BYTES = 256 << 20
+"""Of text; more is taken for a fault of the file."""
+DATA = re.compile(
+    r"\.(byte|[248]byte|short|hword|word|long|int|quad|octa|half|float|single|double|fill|zero|skip|space|ascii|asciz"
+    r"|string|incbin|inst)\b"
+)
+"""Directives that put data among the instructions."""
+_REFUSED = re.compile(r"\.(macro|rept|irpc?|if\w*|else\w*|include|org|pushsection|popsection|previous|subsection)\b")
 _TARGET = re.compile(r"gfx[0-9a-f]+$")
 _MODIFIER = re.compile(r"[a-z_][a-z0-9_]*:\[[^\]]*\]|[a-z_][a-z0-9_]*:\S+|\S+")
 _SECTION = re.compile(r"\.(text|section|data|bss|rodata)\b\s*([^,]*)")
@@ -46,28 +53,6 @@ class Line:
     def place(self) -> str:
         """``file:line: instruction``, as messages begin."""
         return f"{self.file}:{self.number}: {self.text}"
-
-
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """One entry of the kernel's argument block."""
-
-    offset: int
-    size: int
-    kind: str
-    """As metadata say it: ``global_buffer``, ``by_value``, ``hidden_block_count_x`` ..."""
-    name: str
-
-
-@dataclass(slots=True)
-class KernelText:
-    """What the text says of one kernel."""
-
-    name: str
-    line: int
-    descriptor: dict[str, int]
-    arguments: tuple[Argument, ...] = ()
-    kernarg_size: int = 0
 
 
 @dataclass(slots=True)
@@ -107,18 +92,27 @@ def read_assembly(path_or_text: str | Path, arch: str | None = None) -> Assembly
             continue
         line = _without_comment(raw).strip()
         if line.startswith(".amdgcn_target"):
-            if found.lines:
-                raise InputError(f"{file}:{number}: .amdgcn_target comes behind code")
+            if found.lines or found.arch:
+                raise InputError(f"{file}:{number}: .amdgcn_target comes behind code, or again")
             found.arch = _architecture(line.split('"')[1] if line.count('"') == 2 else "", arch, f"{file}:{number}")
         elif line == ".amdgpu_metadata":
+            if metadata is not None:
+                raise InputError(f"{file}:{number}: .amdgpu_metadata comes again")
             metadata = []
         elif line == ".end_amdhsa_kernel":
+            if block is None:
+                raise InputError(f"{file}:{number}: .end_amdhsa_kernel without a beginning")
+            end_descriptor(block, f"{file}:{block.line}")
             block = None
-        elif line.startswith(".amdhsa_kernel"):
+        elif re.match(r"\.amdhsa_kernel\s", line):
             name = line.removeprefix(".amdhsa_kernel").strip()
-            block = found.kernels[name] = KernelText(name, number, {})
+            if name in found.kernels or block is not None:
+                raise InputError(f"{file}:{number}: .amdhsa_kernel {name} comes again, or inside another")
+            block = found.kernels[name] = KernelText(name, number)
         elif block is not None and line:
-            _read_descriptor_line(block, line, f"{file}:{number}")
+            read_descriptor_line(block, line, f"{file}:{number}")
+        elif line.startswith(".amdhsa_") and not line.startswith(".amdhsa_code_object_version"):
+            raise InputError(f"{file}:{number}: {line.split()[0]} outside .amdhsa_kernel")
         elif section := _SECTION.match(line):
             in_text = section[1] == "text" or section[2].strip().strip('"').startswith(".text")
         elif in_text:
@@ -129,7 +123,7 @@ def read_assembly(path_or_text: str | Path, arch: str | None = None) -> Assembly
         raise InputError(f"{file}:{block.line}: .amdhsa_kernel {block.name} has no end: the text is truncated")
     if metadata is None or not complete:
         raise InputError(f"{file}: the block .amdgpu_metadata is missing or has no end: the text is truncated")
-    _read_metadata(found, "\n".join(metadata))
+    read_metadata(found.kernels, "\n".join(metadata), f"{file}: .amdgpu_metadata")
     for name in found.kernels:
         if name not in found.labels:
             raise InputError(f"{file}: kernel {name} has a descriptor and no code")
@@ -140,12 +134,15 @@ def _text_of(source: str | Path) -> tuple[str, str]:
     if isinstance(source, str) and "\n" in source:
         return "<text>", source
     path = Path(source)
-    if is_code_object(path):
-        return str(path), text_of(path)
     try:
-        raw = path.read_bytes()
-        return str(path), (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8")
-    except (OSError, EOFError, gzip.BadGzipFile, UnicodeDecodeError) as error:
+        if is_code_object(path):
+            return str(path), text_of(path)
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
+            raw = stream.read(MOST_BYTES + 1)
+        if len(raw) > MOST_BYTES:
+            raise InputError(f"{path}: has more than {MOST_BYTES >> 20} MiB of text")
+        return str(path), raw.decode("utf-8")
+    except (OSError, EOFError, zlib.error, ValueError) as error:
         raise InputError(f"{path}: cannot be read as assembly text: {error}") from None
 
 
@@ -164,28 +161,26 @@ def _architecture(target: str, wanted: str | None, place: str) -> str:
     return found[0]
 
 
-def _read_descriptor_line(block: KernelText, line: str, place: str) -> None:
-    words = line.split(None, 1)
-    if len(words) != 2 or not words[0].startswith(".amdhsa_"):
-        raise InputError(f"{place}: {line!r} inside .amdhsa_kernel: expected .amdhsa_NAME VALUE")
-    try:
-        block.descriptor[words[0].removeprefix(".amdhsa_")] = int(words[1], 0)
-    except ValueError:
-        # Values may be expressions of symbols; those that matter here are always written as numbers.
-        block.descriptor.pop(words[0].removeprefix(".amdhsa_"), None)
-
-
 def _read_program_line(found: Assembly, line: str, number: int) -> None:
     label = re.match(r'("[^"]+"|[\w.$@]+):\s*', line)
+    place = f"{found.file}:{number}"
     if label:
-        found.labels[label[1].strip('"')] = len(found.lines)
+        name = label[1].strip('"')
+        if name in found.labels:
+            raise InputError(f"{place}: label {name} comes again")
+        found.labels[name] = len(found.lines)
         line = line[label.end() :].strip()
-    if not line or line.startswith("."):
+    if _REFUSED.match(line):
+        raise InputError(f"{place}: {line.split()[0]} is not supported")
+    if not line or (line.startswith(".") and not DATA.match(line)):
         if re.match(r"\.p2align\s+8\b", line):
             found.aligned.add(len(found.lines))
         return
     words = line.split(None, 1)
-    operands, modifiers = split_operands(words[1] if len(words) == 2 else "")
+    try:
+        operands, modifiers = split_operands(words[1] if len(words) == 2 else "")
+    except ValueError as error:
+        raise InputError(f"{place}: {line}: {error}") from None
     found.lines.append(Line(found.file, number, words[0], operands, modifiers, found.arch))
 
 
@@ -194,6 +189,11 @@ def split_operands(text: str) -> tuple[tuple[str, ...], dict[str, str]]:
 
     >>> split_operands("v[0:1], v1, -s2 offset:16 op_sel:[1,0] nt")
     (('v[0:1]', 'v1', '-s2'), {'offset': '16', 'op_sel': '[1,0]', 'nt': ''})
+
+    Raises
+    ------
+    ValueError
+        A modifier is repeated.
     """
     parts: list[str] = []
     depth = start = 0
@@ -208,39 +208,7 @@ def split_operands(text: str) -> tuple[tuple[str, ...], dict[str, str]]:
     modifiers = {}
     for word in words:
         name, _, value = word.partition(":")
+        if name in modifiers and name != "&":
+            raise ValueError(f"{name} is repeated")
         modifiers[name] = value
     return tuple(parts), modifiers
-
-
-def _read_metadata(found: Assembly, text: str) -> None:
-    place = f"{found.file}: .amdgpu_metadata"
-    try:
-        known = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # the C one is 10 times faster
-        kernels = known["amdhsa.kernels"]
-        for entry in kernels:
-            _read_kernel_metadata(found, entry, place)
-    except yaml.YAMLError as error:
-        raise InputError(f"{place}: not YAML: {str(error).splitlines()[0]}") from None
-    except (KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{place}: malformed: {error}") from None
-    for name, kernel in found.kernels.items():
-        if not kernel.arguments and kernel.descriptor.get("kernarg_size", 0) and kernel.kernarg_size == 0:
-            raise InputError(f"{place}: says nothing of kernel {name}")
-
-
-def _read_kernel_metadata(found: Assembly, entry: dict[str, Any], place: str) -> None:
-    name = entry[".name"]
-    if name not in found.kernels:
-        raise InputError(f"{place}: kernel {name!r} has no descriptor{nearest(name, found.kernels)}")
-    kernel = found.kernels[name]
-    kernel.kernarg_size = int(entry[".kernarg_segment_size"])
-    kernel.arguments = tuple(
-        Argument(int(a[".offset"]), int(a[".size"]), str(a[".value_kind"]), str(a.get(".name", f"argument {i}")))
-        for i, a in enumerate(entry.get(".args") or ())
-    )
-    for argument in kernel.arguments:
-        if argument.offset < 0 or argument.size <= 0 or argument.offset + argument.size > kernel.kernarg_size:
-            raise InputError(
-                f"{place}: {name}: {argument.name} ends at byte {argument.offset + argument.size}, "
-                f"the argument block has {kernel.kernarg_size}"
-            )

@@ -21,6 +21,8 @@ _SYMBOL = re.compile(r"([0-9a-f]{8,16}) <(.+)>:$")
 _INSTRUCTION = re.compile(r"\t(?P<text>\S.*?)\s*// (?P<address>[0-9A-F]{8,16}):")
 _TARGET = re.compile(r"^amdhsa\.target:\s*(\S+)", re.MULTILINE)
 _PADDING = ("s_code_end", "v_illegal")
+SECONDS = 120
+"""How long a tool may take."""
 HEADER_BYTES = 256
 """Code in front of a kernel whose arguments are preloaded."""
 
@@ -67,7 +69,12 @@ def _run(tool: str, *args: str) -> str:
     found = next((path for version in VERSIONS if (path := shutil.which(tool + version))), None)
     if found is None:
         raise InputError(f"{args[-1]}: a code object is read through {tool}, which is not installed (LLVM 22 has it)")
-    done = subprocess.run([found, *args], capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(
+            [found, *args], capture_output=True, text=True, errors="replace", check=False, timeout=SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        raise InputError(f"{args[-1]}: {tool} did not end within {SECONDS} s") from None
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or ["no reason given"])[0]
         raise InputError(f"{args[-1]}: {tool} cannot read it: {reason}")
@@ -84,9 +91,9 @@ def _program(listing: str) -> Iterator[str]:
             else:
                 function, start = symbol[2], int(symbol[1], 16)
                 yield f"{function}:"
-        elif (found := _INSTRUCTION.match(line)) and not found["text"].startswith(_PADDING):
+        elif found := _INSTRUCTION.match(line):
             if int(found["address"], 16) == start + HEADER_BYTES:
                 yield "\t.p2align 8"
-            words = found["text"].split()
+            words = [".long", "0"] if found["text"].startswith(_PADDING) else found["text"].split()
             jumps = words[0].startswith(("s_branch", "s_cbranch"))
-            yield f"\t{words[0]} .{function}.{words[1]}" if jumps and len(words) == 2 else f"\t{found['text']}"
+            yield f"\t{words[0]} .{function}.{words[1]}" if jumps and len(words) == 2 else f"\t{' '.join(words)}"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from kernbench.errors import InputError, nearest
 from kernbench.realrun.amdgcn import convert, lanes, lds, masks, memory, mfma, packed, scalar, vector
-from kernbench.realrun.amdgcn.assembly import ARCHITECTURES, Assembly, Line
+from kernbench.realrun.amdgcn.assembly import ARCHITECTURES, DATA, Assembly, Line
 from kernbench.realrun.amdgcn.execute import Program
-from kernbench.realrun.amdgcn.instruction import Decoder, Instruction, refuse_modifiers
+from kernbench.realrun.amdgcn.instruction import Decoder, Instruction, nothing, refuse_modifiers
 from kernbench.realrun.amdgcn.vector import base_name
 
 DECODERS: dict[str, Decoder] = {
@@ -61,6 +61,8 @@ def decode(line: Line, arch: str) -> Instruction:
     InputError
         The instruction or one of its operands is not known, or the architecture does not have it yet.
     """
+    if DATA.match(line.mnemonic):
+        return Instruction(line, nothing, control="data")
     base = line.mnemonic if line.mnemonic in DECODERS else base_name(line.mnemonic)
     decoder = DECODERS.get(base)
     if decoder is None:

@@ -134,8 +134,10 @@ class _Batch:
         if kind == "barrier":
             self.held[g.waves] = True
             self.resume[g.waves] = pc + 1
-        else:
+        elif kind == "end":
             self.ended[g.waves] = True
+        else:
+            raise KernelError(f"{instruction.line.place}: data are executed as an instruction")
         return self._release(g, pc)
 
     def _branch(self, g: Group, instruction: Instruction, pc: int) -> int:

@@ -28,7 +28,8 @@ class Instruction:
     queue: str = ""
     """Counter of ``s_waitcnt`` that it goes through: ``vm``, ``lds``, ``smem``, both of ``flat``, or none."""
     control: str = ""
-    """``jump``, ``branch``, ``end``, ``barrier`` or ``wait``; empty for an instruction that falls through."""
+    """``jump``, ``branch``, ``end``, ``barrier``, ``wait`` or ``data`` (no instruction); empty for one that falls
+    through."""
     taken: Callable[[Group], Bools] | None = None
     """Of a branch: which waves take it."""
     target: str = ""
@@ -62,6 +63,26 @@ def refuse_modifiers(line: Line, known: Iterable[str] = ()) -> None:
     for name in line.modifiers:
         if name not in set(known):
             raise InputError(f"{line.place}: modifier {name!r} is not supported for {line.mnemonic}")
+
+
+def immediate(line: Line, name: str, least: int, most: int, default: int = 0) -> int:
+    """Return a numeric modifier, ``default`` without it.
+
+    Raises
+    ------
+    InputError
+        It is no number from ``least`` to ``most``, which is what the encoding holds.
+    """
+    written = line.modifiers.get(name)
+    if written is None:
+        return default
+    try:
+        value = int(written, 0)
+    except ValueError:
+        raise InputError(f"{line.place}: {name} {written!r} is not a number") from None
+    if not least <= value <= most:
+        raise InputError(f"{line.place}: {name} {value} is not from {least} to {most}")
+    return value
 
 
 def wrap(function: Callable[..., Any], *parts: Any) -> Run:

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from kernbench.errors import InputError
 from kernbench.realrun.amdgcn.address_space import AddressSpace
-from kernbench.realrun.amdgcn.assembly import Argument, Assembly, KernelText
+from kernbench.realrun.amdgcn.assembly import Assembly
 from kernbench.realrun.amdgcn.counters import Tally, counters_of
 from kernbench.realrun.amdgcn.execute import Execution, Program
 from kernbench.realrun.amdgcn.hazards import register_name
 from kernbench.realrun.amdgcn.memory import SWIZZLES
+from kernbench.realrun.amdgcn.metadata import POINTERS, Argument, KernelText
 from kernbench.realrun.amdgcn.operands import SCALAR_ROW
 from kernbench.realrun.amdgcn.state import AGPR, EXEC, LANES, Waves
 
@@ -25,6 +26,11 @@ MAX_INSTRUCTIONS = 100_000_000
 BATCH_BYTES = 32 << 20
 """Vector registers of the waves that run together; more would leave the caches."""
 BATCH_WAVES = 256
+SCRATCH_BYTES = 256 << 20
+"""Of the waves that run together."""
+LDS_BYTES = {"gfx90a": 64 << 10, "gfx942": 64 << 10, "gfx950": 160 << 10}
+LANE_SCRATCH_BYTES = 8191 * 1024 // LANES
+"""The hardware counts a wave's scratch in 13 bits of 1 KiB."""
 FIXED_MODES = {"float_round_mode_32": 0, "float_round_mode_16_64": 0, "float_denorm_mode_32": 3,
                "float_denorm_mode_16_64": 3, "uses_dynamic_stack": 0}  # fmt: skip
 """Settings of the descriptor that the executor assumes."""
@@ -123,11 +129,13 @@ class Kernel:
         execution = Execution(self.program, strict, max_instructions)
         waves = -(-math.prod(items) // LANES)
         total = math.prod(groups)
-        at_once = max(1, min(BATCH_WAVES, BATCH_BYTES // (self._vector_rows() * LANES * 4)) // waves)
+        lds = self._descriptor("group_segment_fixed_size") + (lds_bytes or 0)
+        scratch = self._descriptor("private_segment_fixed_size")
+        self._check_sizes(lds, scratch)
+        fitting = min(BATCH_BYTES // (self._vector_rows() * LANES * 4), SCRATCH_BYTES // max(1, scratch * LANES))
+        at_once = max(1, min(BATCH_WAVES, fitting) // waves)
         for first in range(0, total, at_once):
             numbers = np.arange(first, min(first + at_once, total))
-            lds = self._descriptor("group_segment_fixed_size") + (lds_bytes or 0)
-            scratch = self._descriptor("private_segment_fixed_size")
             state = Waves(waves, len(numbers), self._vector_rows(), lds, scratch, memory, tally)
             self._set_registers(state, numbers, groups, items, (kernarg, packet), block_bytes)
             execution.run(state, self.entry)
@@ -138,6 +146,14 @@ class Kernel:
         for name, wanted in FIXED_MODES.items():
             if self.text.descriptor.get(name, wanted) != wanted:
                 raise InputError(f"{place}: {name} is {self._descriptor(name)}; only {wanted} is supported")
+
+    def _check_sizes(self, lds: int, scratch: int) -> None:
+        """Refuse more LDS or scratch than the hardware has."""
+        most = LDS_BYTES[self.assembly.arch]
+        if not 0 <= lds <= most:
+            raise InputError(f"{self.name}: {lds} bytes of LDS, a workgroup on {self.assembly.arch} has {most}")
+        if scratch > LANE_SCRATCH_BYTES:
+            raise InputError(f"{self.name}: {scratch} bytes of scratch a lane, at most {LANE_SCRATCH_BYTES}")
 
     def _vector_rows(self) -> int:
         """Rows of the vector file: up to the last register that the descriptor reserves."""
@@ -174,6 +190,8 @@ class Kernel:
         for argument in self.text.arguments:
             if argument.kind.startswith("hidden_"):
                 number = hidden.get(argument.kind, 0)
+                if number >= 1 << 8 * argument.size:
+                    raise InputError(f"{self.name}: {argument.kind} of {argument.size} bytes cannot be {number}")
                 out[argument.offset : argument.offset + argument.size] = number.to_bytes(argument.size, "little")
         return np.frombuffer(bytes(out), np.uint8)
 
@@ -249,7 +267,7 @@ def _pack(
 ) -> bytes:
     """Return the bytes of one argument; give an array its address."""
     place = f"{kernel}: {argument.name}"
-    if argument.kind in ("global_buffer", "dynamic_shared_pointer"):
+    if argument.kind in POINTERS:
         if value is None:
             return bytes(argument.size)
         if not isinstance(value, np.ndarray) or not value.flags.c_contiguous:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -11,8 +10,15 @@ from numpy.typing import NDArray
 
 from kernbench.errors import InputError
 from kernbench.realrun.amdgcn.assembly import Line
-from kernbench.realrun.amdgcn.instruction import Decoder, Instruction, operands_of, refuse_modifiers, rows_of
-from kernbench.realrun.amdgcn.operands import Operand, read_words, reader
+from kernbench.realrun.amdgcn.instruction import (
+    Decoder,
+    Instruction,
+    immediate,
+    operands_of,
+    refuse_modifiers,
+    rows_of,
+)
+from kernbench.realrun.amdgcn.operands import Operand, Read, reader
 from kernbench.realrun.amdgcn.scalar import scalar_reader, scalar_writer
 from kernbench.realrun.amdgcn.state import LANES, Group
 
@@ -29,22 +35,26 @@ def dpp_source(line: Line) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArra
     source = LANE.copy()
     row, within = LANE & ~15, LANE & 15
     if "quad_perm" in modifiers:
-        chosen = [int(n) for n in re.findall(r"\d", modifiers["quad_perm"])]
+        chosen = [int(n) for n in modifiers["quad_perm"].strip("[]").split(",")]
+        if len(chosen) != 4 or not set(chosen) <= {0, 1, 2, 3}:
+            raise InputError(f"{line.place}: quad_perm takes four numbers to 3")
         source = (LANE & ~3) + np.array(chosen)[LANE & 3]
     elif "row_shl" in modifiers:
-        source = _inside(within + int(modifiers["row_shl"]), row)
+        source = _inside(within + immediate(line, "row_shl", 1, 15), row)
     elif "row_shr" in modifiers:
-        source = _inside(within - int(modifiers["row_shr"]), row)
+        source = _inside(within - immediate(line, "row_shr", 1, 15), row)
     elif "row_ror" in modifiers:
-        source = row + (within - int(modifiers["row_ror"])) % 16
+        source = row + (within - immediate(line, "row_ror", 1, 15)) % 16
     elif "row_mirror" in modifiers:
         source = row + 15 - within
     elif "row_half_mirror" in modifiers:
         source = (LANE & ~7) + 7 - (LANE & 7)
     elif "row_newbcast" in modifiers:
-        source = row + int(modifiers["row_newbcast"])
+        source = row + immediate(line, "row_newbcast", 0, 15)
     elif "row_bcast" in modifiers:
-        width = int(modifiers["row_bcast"]) + 1
+        width = immediate(line, "row_bcast", 15, 31) + 1
+        if width not in (16, 32):
+            raise InputError(f"{line.place}: row_bcast is 15 or 31")
         source = np.where(width <= LANE, (LANE // width) * width - 1, -1)
         if width == 16:  # only odd rows take the last lane of the row before
             source = np.where(LANE // 16 % 2 == 1, source, -1)
@@ -54,7 +64,9 @@ def dpp_source(line: Line) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArra
         source = np.where(LANE < LANES - 1, LANE + 1, -1)
     else:
         raise InputError(f"{line.place}: this form of DPP is not supported")
-    rows, banks = int(modifiers.get("row_mask", "0xf"), 0), int(modifiers.get("bank_mask", "0xf"), 0)
+    if sum(name not in ("row_mask", "bank_mask", "bound_ctrl") for name in modifiers) != 1:
+        raise InputError(f"{line.place}: takes one form of DPP")
+    rows, banks = (immediate(line, name, 0, 15, 15) for name in ("row_mask", "bank_mask"))
     enabled = ((rows >> (LANE // 16)) & (banks >> (LANE // 4 % 4)) & 1).astype(np.bool_)
     return np.maximum(source, 0), source >= 0, enabled
 
@@ -86,7 +98,7 @@ def dpp_reader(operand: Operand, kind: str, line: Line) -> tuple[Callable[[Group
 
 def _decode_read_first(line: Line) -> Instruction:
     dest, source = operands_of(line, 2)
-    read, write = read_words(source), scalar_writer(dest, "u", line)
+    read, write = vector_words(source, line), scalar_writer(dest, "u", line)
 
     def run(g: Group) -> None:
         values = np.broadcast_to(read(g), (g.count, LANES))
@@ -97,7 +109,7 @@ def _decode_read_first(line: Line) -> Instruction:
 
 def _decode_read_lane(line: Line) -> Instruction:
     dest, source, which = operands_of(line, 3)
-    read, lane, write = read_words(source), scalar_reader(which, "u", line), scalar_writer(dest, "u", line)
+    read, lane, write = vector_words(source, line), scalar_reader(which, "u", line), scalar_writer(dest, "u", line)
 
     def run(g: Group) -> None:
         values = np.broadcast_to(read(g), (g.count, LANES))
@@ -109,7 +121,7 @@ def _decode_read_lane(line: Line) -> Instruction:
 def _decode_write_lane(line: Line) -> Instruction:
     dest, source, which = operands_of(line, 3)
     value, lane = scalar_reader(source, "u", line), scalar_reader(which, "u", line)
-    row = dest.row
+    row = vector_row(dest, line)
 
     def run(g: Group) -> None:
         g.u[row][np.arange(g.count), lane(g) & 63] = value(g)
@@ -122,7 +134,7 @@ def _decode_swap_rows(line: Line) -> Instruction:
     width = 32 if "32_swap" in line.mnemonic else 16
     first, second = operands_of(line, 2)
     odd = (LANE // width % 2).astype(np.bool_)
-    a, b = first.row, second.row
+    a, b = vector_row(first, line), vector_row(second, line)
 
     def run(g: Group) -> None:
         x, y = g.u[a].copy(), g.u[b].copy()
@@ -138,8 +150,8 @@ def _decode_permute(line: Line) -> Instruction:
     """``ds_bpermute_b32``: read the lane that an address / 4 names. ``ds_permute_b32``: send to it."""
     refuse_modifiers(line, ("offset",))
     dest, address, data = operands_of(line, 3)
-    at, read, row = read_words(address), read_words(data), dest.row
-    offset = np.uint32(int(line.modifiers.get("offset", "0"), 0))
+    at, read, row = vector_words(address, line), vector_words(data, line), vector_row(dest, line)
+    offset = np.uint32(immediate(line, "offset", 0, 0xFFFF))
     sends = line.mnemonic == "ds_permute_b32"
 
     def run(g: Group) -> None:
@@ -175,16 +187,17 @@ def swizzle_source(text: str, line: Line) -> NDArray[np.int64]:
             flip = sum(1 << (4 - i) for i, c in enumerate(rest[0]) if c == "i")
             return (LANE & 32) | (((LANE & 31) & keep | ones) ^ flip)
         raise InputError(f"{line.place}: {text} is not supported")
-    bits = int(text, 0)
+    bits = immediate(line, "offset", 0, 0xFFFF)
     if bits & 0x8000:
         return (LANE & ~3) + np.array([bits >> 2 * i & 3 for i in range(4)])[LANE & 3]
     return (LANE & 32) | (((LANE & 31) & (bits & 31) | (bits >> 5 & 31)) ^ (bits >> 10 & 31))
 
 
 def _decode_swizzle(line: Line) -> Instruction:
+    refuse_modifiers(line, ("offset",))
     dest, data = operands_of(line, 2)
     source = swizzle_source(line.modifiers.get("offset", "0"), line)
-    read, row = read_words(data), dest.row
+    read, row = vector_words(data, line), vector_row(dest, line)
 
     def run(g: Group) -> None:
         values = np.broadcast_to(read(g), (g.count, LANES))
@@ -196,9 +209,15 @@ def _decode_swizzle(line: Line) -> Instruction:
 
 def vector_row(operand: Operand, line: Line, count: int = 1) -> int:
     """Return the row of a vector operand of ``count`` registers."""
-    if operand.file != "v" or operand.count != count:
+    if operand.file != "v" or operand.count != count or operand.negate or operand.absolute:
         raise InputError(f"{line.place}: {operand.text} is not {count} vector register{'s' * (count > 1)}")
     return operand.row
+
+
+def vector_words(operand: Operand, line: Line) -> Read:
+    """Return a reader of one vector register."""
+    row = vector_row(operand, line)
+    return lambda g: g.u[row]
 
 
 DECODERS: dict[str, Decoder] = {

@@ -8,10 +8,16 @@ import numpy as np
 
 from kernbench.errors import InputError
 from kernbench.realrun.amdgcn.assembly import Line
-from kernbench.realrun.amdgcn.instruction import Decoder, Instruction, operands_of, refuse_modifiers, rows_of
-from kernbench.realrun.amdgcn.lanes import LANE, vector_row
-from kernbench.realrun.amdgcn.memory import immediate, load_lds, place_words, store_lds
-from kernbench.realrun.amdgcn.operands import read_words
+from kernbench.realrun.amdgcn.instruction import (
+    Decoder,
+    Instruction,
+    immediate,
+    operands_of,
+    refuse_modifiers,
+    rows_of,
+)
+from kernbench.realrun.amdgcn.lanes import LANE, vector_row, vector_words
+from kernbench.realrun.amdgcn.memory import load_lds, place_words, store_lds
 from kernbench.realrun.amdgcn.state import Group, Words
 
 READS = {
@@ -30,11 +36,15 @@ def _address(base: Any, offset: int) -> Any:
     return (base + np.uint32(offset)).astype(np.int64)
 
 
+def _offset(line: Line) -> int:
+    return immediate(line, "offset", 0, 0xFFFF)
+
+
 def _decode_read(line: Line) -> Instruction:
     width, form = READS[line.mnemonic.removeprefix("ds_read_")]
     refuse_modifiers(line, ("offset",))
     dest, address = operands_of(line, 2)
-    row, fixed, at = vector_row(dest, line, max(1, width // 4)), immediate(line), read_words(address)
+    row, fixed, at = vector_row(dest, line, max(1, width // 4)), _offset(line), vector_words(address, line)
 
     def run(g: Group) -> None:
         values = load_lds(g, _address(at(g), fixed), g.mask, width, line)
@@ -49,7 +59,7 @@ def _decode_write(line: Line) -> Instruction:
     refuse_modifiers(line, ("offset",))
     address, data = operands_of(line, 2)
     count = max(1, width // 4)
-    row, fixed, at = vector_row(data, line, count), immediate(line), read_words(address)
+    row, fixed, at = vector_row(data, line, count), _offset(line), vector_words(address, line)
     shift = np.uint32(16 * (form == "high"))
 
     def run(g: Group) -> None:
@@ -63,14 +73,14 @@ def _pair_offsets(line: Line) -> tuple[int, tuple[int, int]]:
     """Return the bytes of one element, and the offsets of both in bytes."""
     size = 8 if line.mnemonic.endswith("b64") else 4
     step = size * (64 if "st64" in line.mnemonic else 1)
-    return size, (immediate(line, "offset0") * step, immediate(line, "offset1") * step)
+    return size, (immediate(line, "offset0", 0, 255) * step, immediate(line, "offset1", 0, 255) * step)
 
 
 def _decode_read_pair(line: Line) -> Instruction:
     refuse_modifiers(line, ("offset0", "offset1"))
     size, offsets = _pair_offsets(line)
     dest, address = operands_of(line, 2)
-    row, at = vector_row(dest, line, size // 2), read_words(address)
+    row, at = vector_row(dest, line, size // 2), vector_words(address, line)
 
     def run(g: Group) -> None:
         base = at(g)
@@ -84,7 +94,7 @@ def _decode_write_pair(line: Line) -> Instruction:
     refuse_modifiers(line, ("offset0", "offset1"))
     size, offsets = _pair_offsets(line)
     address, *data = operands_of(line, 3)
-    rows, at = [vector_row(o, line, size // 4) for o in data], read_words(address)
+    rows, at = [vector_row(o, line, size // 4) for o in data], vector_words(address, line)
 
     def run(g: Group) -> None:
         base = at(g)
@@ -105,7 +115,7 @@ def _decode_transpose(line: Line) -> Instruction:
         raise InputError(f"{line.place}: elements of {bits} bits are not supported")
     refuse_modifiers(line, ("offset",))
     dest, address = operands_of(line, 2)
-    row, fixed, at = vector_row(dest, line, 2), immediate(line), read_words(address)
+    row, fixed, at = vector_row(dest, line, 2), _offset(line), vector_words(address, line)
 
     def run(g: Group) -> None:
         words = load_lds(g, _address(at(g), fixed), g.mask, 8, line)

@@ -48,10 +48,11 @@ def read_bits(g: Group, row: int) -> Bools:
 
 
 def _class_of(a: Any) -> Any:
-    """Bit number of the class of each float32, as ``v_cmp_class_f32`` has them."""
+    """Bit number of the class of each floating-point number, as ``v_cmp_class_f32`` and its kin have them."""
+    kind, word = np.finfo(a.dtype), {2: np.uint16, 4: np.uint32, 8: np.uint64}[a.dtype.itemsize]
     negative = np.signbit(a)
-    small = np.abs(a) < ar.SMALLEST
-    quiet = a.view(np.uint32) & np.uint32(0x400000) != 0
+    small = np.abs(a) < kind.smallest_normal
+    quiet = a.view(word) >> word(kind.nmant - 1) & word(1) != 0
     order = [np.isnan(a) & ~quiet, np.isnan(a), np.isinf(a), a == 0, small]
     place = np.select(order, [0, 1, np.where(negative, 2, 9), np.where(negative, 5, 6), np.where(negative, 4, 7)], 0)
     normal = ~np.isnan(a) & ~np.isinf(a) & ~small
@@ -68,7 +69,9 @@ def _decode_compare(line: Line) -> Instruction:
     row = scalar_row(dest, line, 2)
     rows = dest.rows | (EXEC_ROWS if to_exec else frozenset())
     if name == "class":
-        number, wanted = reader(sources[0], "f", line), reader(sources[1], "u", line)
+        number, wanted = reader(sources[0], KINDS[kind_name], line), reader(sources[1], "u", line)
+        if is_subdword:
+            raise InputError(f"{line.place}: the encoding SDWA is not supported for {base}")
         compute: Read = lambda g: wanted(g) >> _class_of(number(g)) & np.uint32(1) != 0  # noqa: E731
     else:
         compare = COMPARE[name]
@@ -141,8 +144,11 @@ def _decode_wide_multiply(line: Line) -> Instruction:
 
     def run(g: Group) -> None:
         base = added(g)
-        total = np.asarray(left(g).astype(wide) * right(g).astype(wide) + base)
-        carry = total < base if kinds[0] == "u" else np.False_
+        product = left(g).astype(wide) * right(g).astype(wide)
+        total = np.asarray(product + base)
+        # The carry is bit 64 of the exact sum: of a signed one its sign.
+        alike = (product < 0) == (base < 0)
+        carry = total < base if kinds[0] == "u" else np.where(alike, product < 0, total < 0)
         write(g, total)
         write_bits(g, row, carry)
 
@@ -175,10 +181,6 @@ def _decode_division_step(line: Line) -> Instruction:
     return Instruction(line, run, rows_of(sources) | VCC_ROWS, dest.rows)
 
 
-def _decode_unknown_class(line: Line) -> Instruction:
-    raise InputError(f"{line.place}: only v_cmp_class_f32 is supported")
-
-
 _INTEGER = ("lt", "eq", "le", "gt", "ne", "ge")
 DECODERS: dict[str, Decoder] = {
     **{
@@ -188,9 +190,7 @@ DECODERS: dict[str, Decoder] = {
         for name in COMPARE
         if (letter in "fhd" and name != "ne") or (letter not in "fhd" and name in _INTEGER)
     },
-    "v_cmp_class_f32": _decode_compare,
-    "v_cmpx_class_f32": _decode_compare,
-    "v_cmp_class_f16": _decode_unknown_class,
+    **{f"v_cmp{x}_class_{kind}": _decode_compare for x in ("", "x") for kind in ("f16", "f32", "f64")},
     "v_cndmask_b32": _decode_select,
     **{
         f"v_{name}_u32": _decode_carry for name in ("add_co", "sub_co", "subrev_co", "addc_co", "subb_co", "subbrev_co")

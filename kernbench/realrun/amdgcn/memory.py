@@ -9,9 +9,17 @@ import numpy as np
 
 from kernbench.errors import InputError, KernelError
 from kernbench.realrun.amdgcn.assembly import Line
-from kernbench.realrun.amdgcn.instruction import Decoder, Instruction, operands_of, refuse_modifiers, rows_of
-from kernbench.realrun.amdgcn.lanes import LANE, vector_row
-from kernbench.realrun.amdgcn.operands import Operand, join, read_words, reader
+from kernbench.realrun.amdgcn.instruction import (
+    Decoder,
+    Instruction,
+    immediate,
+    nothing,
+    operands_of,
+    refuse_modifiers,
+    rows_of,
+)
+from kernbench.realrun.amdgcn.lanes import LANE, vector_row, vector_words
+from kernbench.realrun.amdgcn.operands import SCALAR_ROW, Operand, Read, join, read_words, reader
 from kernbench.realrun.amdgcn.scalar import scalar_reader
 from kernbench.realrun.amdgcn.state import LANES, M0, Bools, Group
 
@@ -27,6 +35,7 @@ WIDTHS = {
 SWIZZLES = np.uint32(1 << 31)
 """Bit of a descriptor's second word: consecutive elements belong to consecutive lanes."""
 Address = Callable[[Group], Any]
+M0_ROWS = frozenset({SCALAR_ROW + M0})
 SCALAR_COUNTS = {"dword": 1, "dwordx2": 2, "dwordx4": 4, "dwordx8": 8, "dwordx16": 16}
 
 
@@ -54,15 +63,6 @@ def form_of(name: str) -> tuple[int, str]:
     return width, f"{form} byte" if width == 1 and "signed" in form else form
 
 
-def immediate(line: Line, name: str = "offset") -> int:
-    """Return a numeric modifier, 0 without it."""
-    written = line.modifiers.get(name, "0")
-    try:
-        return int(written, 0)
-    except ValueError:
-        raise InputError(f"{line.place}: {name} {written!r} is not a number") from None
-
-
 def _decode_scalar_load(line: Line) -> Instruction:
     refuse_modifiers(line, ("offset", *CACHE))
     dest, base, *rest = operands_of(line, 2, 3)
@@ -70,8 +70,16 @@ def _decode_scalar_load(line: Line) -> Instruction:
     if dest.file != "s" or dest.count != count:
         raise InputError(f"{line.place}: {dest.text} is not {count} scalar registers")
     start = scalar_reader(base, "U", line)
-    more = scalar_reader(rest[0], "u", line) if rest else lambda g: np.uint32(0)
-    fixed, row = np.uint64(immediate(line) % 2**64), dest.row
+    more: Read = lambda g: np.uint32(0)  # noqa: E731
+    if rest and rest[0].file == "c":
+        written = int(rest[0].text, 0)
+        if rest[0].negate or rest[0].absolute or not -(1 << 20) <= written < 1 << 20:
+            raise InputError(f"{line.place}: {rest[0].text} is no offset of 21 bits")
+        displacement = np.uint64(written % 2**64)
+        more = lambda g: displacement  # noqa: E731
+    elif rest:
+        more = scalar_reader(rest[0], "u", line)
+    fixed, row = np.uint64(immediate(line, "offset", -(1 << 20), (1 << 20) - 1) % 2**64), dest.row
 
     def run(g: Group) -> None:
         at = (start(g) + more(g).astype(np.uint64) + fixed) & np.uint64(2**64 - 4)
@@ -89,13 +97,15 @@ def _decode_scalar_load(line: Line) -> Instruction:
 
 def _global_address(line: Line, vector: Operand, base: Operand) -> Address:
     """``v[0:1], off`` is a 64-bit address; ``v0, s[0:1]`` is an offset of 32 bits from a scalar base."""
-    fixed = np.uint64(immediate(line) % 2**64)
+    signed = not line.mnemonic.startswith("flat_")
+    fixed = np.uint64(immediate(line, "offset", -4096 * signed, 4095) % 2**64)
     if base.file == "off":
-        if vector.count != 2:
-            raise InputError(f"{line.place}: {vector.text} must be a pair of registers")
+        vector_row(vector, line, 2)
         low, high = read_words(vector), read_words(vector, 1)
         return lambda g: join(low(g), high(g)) + fixed
-    offset, low, high = read_words(vector), read_words(base), read_words(base, 1)
+    if base.file != "s" or base.count != 2:
+        raise InputError(f"{line.place}: {base.text} must be a pair of scalar registers")
+    offset, low, high = vector_words(vector, line), read_words(base), read_words(base, 1)
     return lambda g: join(low(g), high(g)) + offset(g).astype(np.uint64) + fixed
 
 
@@ -156,12 +166,12 @@ def _decode_global_to_lds(line: Line) -> Instruction:
         _to_lds(g, line, values, width, form)
         g.state.tally.add_global(at, g.mask, width, False)
 
-    return Instruction(line, run, rows_of((vector, base)), queue="vm")
+    return Instruction(line, run, rows_of((vector, base)) | M0_ROWS, queue="vm")
 
 
 def _to_lds(g: Group, line: Line, values: list[Any], width: int, form: str) -> None:
     step = max(width, 4)
-    at = g.su[M0] + np.uint32(immediate(line)) + (LANE * step).astype(np.uint32)
+    at = g.su[M0] + np.uint32(immediate(line, "offset", -4096, 4095) % 2**32) + (LANE * step).astype(np.uint32)
     if "signed" in form:
         raise InputError(f"{line.place}: sign extension on the way to LDS is not supported")
     at = np.broadcast_to(at.astype(np.int64), (g.count, LANES))
@@ -180,8 +190,12 @@ def _buffer_address(line: Line, operands: list[Operand]) -> tuple[Address, Calla
         raise InputError(f"{line.place}: {descriptor.text} is not a descriptor of 4 scalar registers")
     if "idxen" in line.modifiers:
         raise InputError(f"{line.place}: modifier 'idxen' is not supported: buffers are raw here")
-    by_lane = read_words(vector) if "offen" in line.modifiers else lambda g: np.uint32(0)
-    soffset, row, fixed = reader(scalar, "u", line), descriptor.row, np.int64(immediate(line))
+    if ("offen" in line.modifiers) == (vector.file == "off"):
+        raise InputError(f"{line.place}: an offset in a register is said by 'offen', none by 'off'")
+    by_lane = vector_words(vector, line) if "offen" in line.modifiers else lambda g: np.uint32(0)
+    if scalar.file == "v":
+        raise InputError(f"{line.place}: {scalar.text} is not a scalar")
+    soffset, row, fixed = reader(scalar, "u", line), descriptor.row, np.int64(immediate(line, "offset", 0, 4095))
 
     def offset(g: Group) -> Any:
         return by_lane(g).astype(np.int64) + fixed
@@ -197,21 +211,25 @@ def _buffer_address(line: Line, operands: list[Operand]) -> tuple[Address, Calla
     return offset, base, rows_of(operands)
 
 
+def _parted(g: Group, at: Any, width: int, limit: Any) -> bool:
+    """Whether the end of a buffer parts the words of some lane."""
+    return width > 4 and bool((g.mask & (at < limit) & (at + width > limit)).any())
+
+
 def _decode_buffer(line: Line) -> Instruction:
-    """Raw buffers: a lane beyond the descriptor's size reads 0 and writes nothing, as the hardware defines."""
+    """Raw buffers: a word beyond the descriptor's size reads 0 and is not written, as the hardware defines."""
     _, action, name = line.mnemonic.split("_", 2)
     width, form = form_of(name)
     refuse_modifiers(line, ("offset", "offen", "idxen", "lds", *CACHE))
     to_lds, stores = "lds" in line.modifiers, action == "store"
+    if to_lds and stores:
+        raise InputError(f"{line.place}: a store from LDS is not supported")
     operands = operands_of(line, 3 if to_lds else 4)
     data = None if to_lds else operands.pop(0)
-    if len(operands) == 3 and operands[0].file == "off":
-        operands[0] = Operand("v", 0, 1, "v0") if "offen" in line.modifiers else Operand("c", text="0")
     count = max(1, width // 4)
     row = 0 if data is None else vector_row(data, line, count)
-    if operands[0].file == "c":
-        operands = [Operand("s", M0, 1, "m0"), *operands[1:]]
     offset, base, reads = _buffer_address(line, operands)
+    reads |= M0_ROWS if to_lds else frozenset()
 
     def run(g: Group) -> None:
         buffer, at = base(g), np.broadcast_to(offset(g), (g.count, LANES))
@@ -219,18 +237,21 @@ def _decode_buffer(line: Line) -> Instruction:
             access_scratch(g, line, at, None if to_lds else row, width, form, stores)
             return
         start, size, scalar = buffer
-        inside = g.mask & (at >= 0) & (at + width <= size)
+        limit = size - scalar.astype(np.int64)
         addresses = np.broadcast_to(start + at.view(np.uint64) + scalar.astype(np.uint64), at.shape)
-        if stores:
-            values = [g.u[row + j] >> np.uint32(16 * (form == "high")) for j in range(count)]
-            g.state.memory.store(addresses, inside, width, values, line.place)
-        else:
-            values = g.state.memory.load(addresses, inside, width, line.place)
-            if to_lds:
-                _to_lds(g, line, values, width, form)
+        values = [g.u[row + j] >> np.uint32(16 * (form == "high")) for j in range(count)] if stores else []
+        for first, step in [(0, width)] if not _parted(g, at, width, limit) else [(4 * j, 4) for j in range(count)]:
+            inside = g.mask & (at >= 0) & (at + (first + step) <= limit)
+            place = addresses + np.uint64(first)
+            if stores:
+                g.state.memory.store(place, inside, step, values[first // 4 : (first + step + 3) // 4], line.place)
             else:
-                place_words(g, row, values, form, g.lanes())
-        g.state.tally.add_global(addresses, inside, width, stores)
+                values += g.state.memory.load(place, inside, step, line.place)
+            g.state.tally.add_global(place, inside, step, stores)
+        if to_lds:
+            _to_lds(g, line, values, width, form)
+        elif not stores:
+            place_words(g, row, values, form, g.lanes())
 
     rows = frozenset() if data is None else data.rows
     return Instruction(line, run, reads | rows if stores else reads, frozenset() if stores else rows, queue="vm")
@@ -244,9 +265,11 @@ def _decode_scratch(line: Line) -> Instruction:
     first, second, scalar = operands_of(line, 3)
     stores = action == "store"
     data, vector = (second, first) if stores else (first, second)
-    row, fixed = vector_row(data, line, max(1, width // 4)), immediate(line)
-    by_lane = read_words(vector) if vector.file == "v" else lambda g: np.uint32(0)
-    by_wave = read_words(scalar) if scalar.file == "s" else lambda g: np.uint32(0)
+    row, fixed = vector_row(data, line, max(1, width // 4)), immediate(line, "offset", -4096, 4095)
+    by_lane = vector_words(vector, line) if vector.file != "off" else lambda g: np.uint32(0)
+    by_wave = reader(scalar, "u", line) if scalar.file != "off" else lambda g: np.uint32(0)
+    if scalar.file not in ("s", "off"):
+        raise InputError(f"{line.place}: {scalar.text} is neither a scalar register nor 'off'")
 
     def run(g: Group) -> None:
         offset = by_lane(g).astype(np.int64) + by_wave(g).astype(np.int64) + fixed
@@ -363,7 +386,8 @@ DECODERS: dict[str, Decoder] = {
     **_both("scratch", _decode_scratch),
     **{f"global_load_lds_{n}": _decode_global_to_lds for n in ("ubyte", "ushort", "dword", "dwordx3", "dwordx4")},
     **{
-        name: lambda line: Instruction(line, lambda g: None, queue="vm")
+        # The compilers do not count these among what vmcnt waits for.
+        name: lambda line: Instruction(line, nothing)
         for name in ("buffer_wbl2", "buffer_inv", "buffer_wbinvl1", "buffer_wbinvl1_vol", "buffer_invl2")
     },
 }

@@ -16,7 +16,7 @@ import numpy as np
 
 from kernbench.errors import InputError
 from kernbench.realrun.amdgcn.assembly import Line
-from kernbench.realrun.amdgcn.state import AGPR, NAMED_SCALARS, SCALARS, Group
+from kernbench.realrun.amdgcn.state import AGPR, NAMED_SCALARS, Group
 
 Read = Callable[[Group], Any]
 DTYPES: dict[str, type] = {
@@ -24,9 +24,11 @@ DTYPES: dict[str, type] = {
     "U": np.uint64, "I": np.int64, "d": np.float64,
 }  # fmt: skip
 WIDE = "UId"
+INLINE = (0.0, 0.5, 1.0, 2.0, 4.0, 0.15915494309189532)
+"""Numbers, of either sign, that instructions hold without a literal; the last is 1 / (2 pi)."""
 SCALAR_ROW = 512
 """Rows of scalars in the numbering of hazards: vector registers come before them."""
-_REGISTER = re.compile(r"([vsa])(?:(\d+)|\[(\d+):(\d+)\])$")
+_REGISTER = re.compile(r"([vsa])(?:(\d+)|\[(\d+):(\d+)\])$", re.ASCII)
 _WRAPPED = re.compile(r"(neg|abs)\((.*)\)$")
 
 
@@ -72,11 +74,15 @@ def parse_operand(text: str, line: Line) -> Operand:
             break
     if found := _REGISTER.match(bare):
         first, last = int(found[2] or found[3]), int(found[2] or found[4])
-        limit = 106 if found[1] == "s" else 256
+        limit = 102 if found[1] == "s" else 256
         if not first <= last < limit:
             raise InputError(f"{line.place}: {bare} is outside the {limit} registers")
+        count = last - first + 1
+        step = 2 if count == 2 or found[1] != "s" else 4
+        if count > 1 and first % step:
+            raise InputError(f"{line.place}: {bare}: {count} registers begin at a multiple of {step}")
         row = first + (AGPR if found[1] == "a" else 0)
-        return Operand("s" if found[1] == "s" else "v", row, last - first + 1, bare, negate, absolute)
+        return Operand("s" if found[1] == "s" else "v", row, count, bare, negate, absolute)
     name, _, half = bare.partition("_") if bare.endswith(("_lo", "_hi")) else (bare, "", "")
     if bare.endswith(("_lo", "_hi")):
         name, half = bare[:-3], bare[-2:]
@@ -85,7 +91,7 @@ def parse_operand(text: str, line: Line) -> Operand:
         return Operand("s", row + (half == "hi"), 1 if half or name == "m0" else 2, bare, negate, absolute)
     if bare in ("scc", "off"):
         return Operand(bare, text=bare)
-    if re.match(r"-?(0x[0-9a-f]+|\d+(\.\d*)?(e[-+]?\d+)?)$", bare):
+    if re.match(r"-?(0x[0-9a-f]+|\d+(\.\d*)?(e[-+]?\d+)?)$", bare, re.ASCII):
         return Operand("c", text=bare, negate=negate, absolute=absolute)
     raise InputError(f"{line.place}: operand {text!r} is not understood")
 
@@ -95,27 +101,44 @@ def constant(text: str, kind: str) -> Any:
 
     >>> hex(constant("1.0", "u")), hex(constant("-1", "U")), float(constant("0x3f800000", "f"))
     ('0x3f800000', '0xffffffffffffffff', 1.0)
+
+    Raises
+    ------
+    ValueError
+        The number needs more bits than an instruction holds.
     """
     if "." in text or ("e" in text and not text.startswith(("0x", "-0x"))):
         number = float(text)
-        if kind == "d":
-            return np.float64(number)
+        if kind == "d":  # all but the inline numbers keep only their high half
+            whole = np.float64(number).view(np.uint64)
+            return np.float64(number) if abs(number) in INLINE else (whole >> 32 << 32).view(np.float64)
         if kind in "hHG":
             return np.frombuffer(struct.pack("<e", number), DTYPES[kind])[0]
         bits = struct.unpack("<I", struct.pack("<f", number))[0]
         return np.float32(number) if kind == "f" else DTYPES[kind](bits if kind != "i" else bits - (bits >> 31 << 32))
     bits = int(text, 0)
+    size = 2 if kind in "hHG" else 4
+    if not -(2 ** (8 * size - 1)) <= bits < 2 ** (8 * size):
+        raise ValueError(f"{text} has more than {8 * size} bits")
     if kind == "d":  # a literal is the high half; a small integer is taken as it is
-        return np.frombuffer(struct.pack("<Q", (bits << 32 if "x" in text else bits) % 2**64), np.float64)[0]
+        return np.frombuffer(struct.pack("<Q", (bits if -16 <= bits <= 64 else bits << 32) % 2**64), np.float64)[0]
     wide = kind in WIDE
     if wide and "x" in text and 2**31 <= bits < 2**32 and kind == "I":
         bits -= 2**32
-    size = 8 if wide else 2 if kind in "hHG" else 4
+    size = 8 if wide else size
     return np.frombuffer((bits % 2 ** (8 * size)).to_bytes(size, "little"), DTYPES[kind])[0]
 
 
 def read_words(operand: Operand, offset: int = 0) -> Read:
-    """Return a reader of one 32-bit word of a register operand, ready to meet arrays ``[wave, lane]``."""
+    """Return a reader of one 32-bit word of a register operand, ready to meet arrays ``[wave, lane]``.
+
+    Raises
+    ------
+    ValueError
+        It is no register without a sign, or has not as many words.
+    """
+    if operand.file not in ("v", "s") or operand.negate or operand.absolute or offset >= operand.count:
+        raise ValueError(f"{operand.text} is not a register" + " of two words" * offset)
     row = operand.row + offset
     if operand.file == "v":
         return lambda g: g.u[row]
@@ -152,12 +175,14 @@ def _plain_reader(operand: Operand, kind: str, line: Line) -> Read:
     if operand.file == "off":
         raise InputError(f"{line.place}: 'off' where a value is needed")
     if kind in WIDE:
-        if operand.count < 2:
-            raise InputError(f"{line.place}: {operand.text} is one register, this takes a pair")
-        low, high, dtype = read_words(operand), read_words(operand, 1), DTYPES[kind]
+        if operand.count != 2:
+            raise InputError(f"{line.place}: {operand.text} must be a pair of registers")
+        low, high, dtype = *(read_words(Operand(operand.file, row + i)) for i in (0, 1)), DTYPES[kind]
         return lambda g: join(low(g), high(g)).view(dtype)
+    if operand.count != 1:
+        raise InputError(f"{line.place}: {operand.text} must be one register")
     if kind in "hHG":
-        word, dtype = read_words(operand), DTYPES[kind]
+        word, dtype = read_words(Operand(operand.file, row)), DTYPES[kind]
         return lambda g: word(g).astype(np.uint16).view(dtype)
     if operand.file == "v":
         return {"u": lambda g: g.u[row], "i": lambda g: g.i[row], "f": lambda g: g.f[row]}[kind]
@@ -176,7 +201,7 @@ def join(low: Any, high: Any) -> Any:
 def lanes_writer(operand: Operand, kind: str, line: Line) -> Callable[[Group, Any], None]:
     """Return a function that writes ``[wave, lane]`` values of type ``kind`` to active lanes of a vector register."""
     row = operand.row
-    if operand.file != "v":
+    if operand.file != "v" or operand.negate or operand.absolute:
         raise InputError(f"{line.place}: {operand.text} cannot be written by lanes")
     if kind in WIDE:
         if operand.count != 2:
@@ -188,6 +213,8 @@ def lanes_writer(operand: Operand, kind: str, line: Line) -> Callable[[Group, An
             np.copyto(g.u[row + 1], halves[..., 1], where=g.lanes())
 
         return write_pair
+    if operand.count != 1:
+        raise InputError(f"{line.place}: {operand.text} must be one register")
     if kind in "hHG":
         return lambda g, value: np.copyto(g.u[row], value.view(np.uint16), where=g.lanes())
     if kind == "f":
@@ -199,6 +226,6 @@ def lanes_writer(operand: Operand, kind: str, line: Line) -> Callable[[Group, An
 
 def scalar_row(operand: Operand, line: Line, count: int = 1) -> int:
     """Return the row of a scalar destination of ``count`` registers."""
-    if operand.file != "s" or operand.row + count > SCALARS or (count > 1 and operand.count < count):
+    if operand.file != "s" or operand.count != count or operand.negate or operand.absolute:
         raise InputError(f"{line.place}: {operand.text} is not {count} scalar register{'s' * (count > 1)}")
     return operand.row

@@ -21,9 +21,9 @@ PACKED: dict[str, Callable[..., Any]] = {"v_pk_mul_f32": np.multiply, "v_pk_add_
 PACKED_HALVES: dict[str, tuple[str, str, Callable[..., Any]]] = {
     "v_pk_add_f16": ("h", "hh", np.add),
     "v_pk_mul_f16": ("h", "hh", np.multiply),
-    "v_pk_max_f16": ("h", "hh", np.fmax),
-    "v_pk_min_f16": ("h", "hh", np.fmin),
-    "v_pk_fma_f16": ("h", "hhh", lambda a, b, c: (a.astype(np.float64) * b + c).astype(np.float16)),
+    "v_pk_max_f16": ("h", "hh", ar.maximum),
+    "v_pk_min_f16": ("h", "hh", ar.minimum),
+    "v_pk_fma_f16": ("h", "hhh", ar.fma_f16),
     "v_pk_add_u16": ("H", "HH", np.add),
     "v_pk_sub_i16": ("G", "GG", np.subtract),
     "v_pk_mul_lo_u16": ("H", "HH", np.multiply),

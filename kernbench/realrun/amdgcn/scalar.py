@@ -41,7 +41,7 @@ Write = Callable[[Group, Any], None]
 def scalar_reader(operand: Operand, kind: str, line: Line) -> Read:
     """Return a function that reads an operand as a number or an array ``[wave]``."""
     row, dtype = operand.row, DTYPES[kind]
-    if operand.file == "c" and not operand.negate:
+    if operand.file == "c" and not (operand.negate or operand.absolute):
         value = constant(operand.text, kind)
         return lambda g: value
     if operand.file == "scc":
@@ -52,6 +52,8 @@ def scalar_reader(operand: Operand, kind: str, line: Line) -> Read:
         if operand.count != 2:
             raise InputError(f"{line.place}: {operand.text} must be a pair of registers")
         return lambda g: join(g.s[row], g.s[row + 1]).view(dtype)
+    if operand.count != 1:
+        raise InputError(f"{line.place}: {operand.text} must be one register")
     return lambda g: g.s[row].view(dtype)
 
 
@@ -365,15 +367,23 @@ def _decode_jump(line: Line) -> Instruction:
     return Instruction(line, nothing, control="jump", target=line.operands[0])
 
 
+COUNTERS = {"vmcnt": 63, "lgkmcnt": 15, "expcnt": 7}
+"""How many outstanding operations each counter holds."""
+
+
 def _decode_wait(line: Line) -> Instruction:
-    written = line.text.removeprefix(line.mnemonic)
-    counts = {name: int(n, 0) for name, n in re.findall(r"(vmcnt|lgkmcnt|expcnt)\((\w+)\)", written)}
-    rest = re.sub(r"(vmcnt|lgkmcnt|expcnt)\(\w+\)|[\s&,]", "", written)
-    if rest.isdigit():  # the encoded form: vmcnt is bits 3:0 and 15:14, lgkmcnt is bits 11:8
-        bits = int(rest)
-        counts = {"vmcnt": bits & 15 | bits >> 14 << 4, "lgkmcnt": bits >> 8 & 15}
-    elif rest or not counts:
-        raise InputError(f"{line.place}: expected vmcnt(N), lgkmcnt(N) or expcnt(N)")
+    written = line.text.removeprefix(line.mnemonic).strip()
+    parts = [re.fullmatch(r"(\w+)\((\w+)\)", part) for part in re.split(r"[\s&,]+", written)]
+    if written.isdigit():  # the encoded form: vmcnt is bits 3:0 and 15:14, lgkmcnt is bits 11:8
+        bits = int(written)
+        counts = {"vmcnt": bits & 15 | (bits >> 14 & 3) << 4, "lgkmcnt": bits >> 8 & 15}
+    else:
+        counts = {part[1]: int(part[2], 0) for part in parts if part}
+        if len(counts) < len(parts) or not counts.keys() <= COUNTERS.keys():
+            raise InputError(f"{line.place}: expected vmcnt(N), lgkmcnt(N) or expcnt(N)")
+    for name, count in counts.items():
+        if count > COUNTERS[name]:
+            raise InputError(f"{line.place}: {name} counts to {COUNTERS[name]}")
     return Instruction(line, nothing, control="wait", wait=(counts.get("vmcnt"), counts.get("lgkmcnt")))
 
 
@@ -396,6 +406,6 @@ DECODERS: dict[str, Decoder] = {
     "s_barrier": lambda line: Instruction(line, nothing, control="barrier"),
     **{
         name: lambda line: Instruction(line, nothing)
-        for name in ("s_nop", "s_sleep", "s_setprio", "s_dcache_inv", "s_dcache_wb", "s_icache_inv", "s_sethalt")
+        for name in ("s_nop", "s_sleep", "s_setprio", "s_dcache_inv", "s_dcache_wb", "s_icache_inv")
     },
 }

@@ -54,7 +54,9 @@ def part_writer(dest: Operand, line: Line) -> Callable[[Group, Any], None]:
     first, bits = _part(line, "dst_sel")
     unused, row = line.modifiers.get("dst_unused", "UNUSED_PAD"), dest.row
     mask = np.uint32((2**bits - 1) << first)
-    if dest.file != "v" or unused not in ("UNUSED_PAD", "UNUSED_PRESERVE"):
+    if dest.file != "v" or dest.count != 1 or dest.negate or dest.absolute:
+        raise InputError(f"{line.place}: {dest.text} is not 1 vector register")
+    if unused not in ("UNUSED_PAD", "UNUSED_PRESERVE"):
         raise InputError(f"{line.place}: dst_unused:{unused} is not supported")
 
     def write(g: Group, value: Any) -> None:

@@ -141,21 +141,21 @@ TABLE: dict[str, Row] = {
     "v_add_f16": ("h", "hh", np.add),
     "v_sub_f16": ("h", "hh", np.subtract),
     "v_mul_f16": ("h", "hh", np.multiply),
-    "v_max_f16": ("h", "hh", np.fmax),
-    "v_min_f16": ("h", "hh", np.fmin),
+    "v_max_f16": ("h", "hh", ar.maximum),
+    "v_min_f16": ("h", "hh", ar.minimum),
     # float32
     "v_add_f32": ("f", "ff", np.add),
     "v_sub_f32": ("f", "ff", np.subtract),
     "v_subrev_f32": ("f", "ff", lambda a, b: b - a),
     "v_mul_f32": ("f", "ff", np.multiply),
     "v_mul_legacy_f32": ("f", "ff", lambda a, b: np.where((a == 0) | (b == 0), np.float32(0), a * b)),
-    "v_max_f32": ("f", "ff", np.fmax),
-    "v_min_f32": ("f", "ff", np.fmin),
-    "v_max3_f32": ("f", "fff", lambda a, b, c: np.fmax(np.fmax(a, b), c)),
-    "v_min3_f32": ("f", "fff", lambda a, b, c: np.fmin(np.fmin(a, b), c)),
-    "v_maximum3_f32": ("f", "fff", lambda a, b, c: ar.maximum(ar.maximum(a, b), c)),
-    "v_minimum3_f32": ("f", "fff", lambda a, b, c: ar.minimum(ar.minimum(a, b), c)),
-    "v_med3_f32": ("f", "fff", lambda a, b, c: np.fmax(np.fmin(a, b), np.fmin(np.fmax(a, b), c))),
+    "v_max_f32": ("f", "ff", ar.maximum),
+    "v_min_f32": ("f", "ff", ar.minimum),
+    "v_max3_f32": ("f", "fff", lambda a, b, c: ar.maximum(ar.maximum(a, b), c)),
+    "v_min3_f32": ("f", "fff", lambda a, b, c: ar.minimum(ar.minimum(a, b), c)),
+    "v_maximum3_f32": ("f", "fff", lambda a, b, c: ar.ieee_maximum(ar.ieee_maximum(a, b), c)),
+    "v_minimum3_f32": ("f", "fff", lambda a, b, c: ar.ieee_minimum(ar.ieee_minimum(a, b), c)),
+    "v_med3_f32": ("f", "fff", ar.median),
     "v_fma_f32": ("f", "fff", ar.fma),
     "v_fmaak_f32": ("f", "fff", ar.fma),
     "v_fmamk_f32": ("f", "fff", ar.fma),
@@ -173,12 +173,12 @@ TABLE: dict[str, Row] = {
     "v_rcp_f32": ("f", "f", ar.reciprocal),
     "v_rcp_iflag_f32": ("f", "f", ar.reciprocal),
     "v_rsq_f32": ("f", "f", ar.inverse_root),
-    "v_sqrt_f32": ("f", "f", np.sqrt),
+    "v_sqrt_f32": ("f", "f", lambda a: np.sqrt(ar.flush(a))),
     # float64
     "v_add_f64": ("d", "dd", np.add),
     "v_mul_f64": ("d", "dd", np.multiply),
-    "v_max_f64": ("d", "dd", np.fmax),
-    "v_min_f64": ("d", "dd", np.fmin),
+    "v_max_f64": ("d", "dd", ar.maximum),
+    "v_min_f64": ("d", "dd", ar.minimum),
     # conversions between plain numbers
     "v_cvt_f32_u32": ("f", "u", lambda a: a.astype(np.float32)),
     "v_cvt_f32_i32": ("f", "i", lambda a: a.astype(np.float32)),
@@ -199,7 +199,6 @@ TABLE: dict[str, Row] = {
 }
 ACCUMULATING: dict[str, Row] = {
     "v_fmac_f32": ("f", "fff", ar.fma),
-    "v_mac_f32": ("f", "fff", lambda a, b, c: a * b + c),
 }
 """The destination is the last source."""
 SATURATING: dict[str, Callable[..., Any]] = {
@@ -267,13 +266,15 @@ def _decode_table(line: Line) -> Instruction:
     if "clamp" in line.modifiers:
         function = SATURATING.get(base, function)
     is_dpp = line.mnemonic.endswith("_dpp")
-    refuse_modifiers(line, ("clamp", "mul", "div", "op_sel", *(DPP_MODIFIERS if is_dpp else ())))
+    refuse_modifiers(line, DPP_MODIFIERS if is_dpp else ("clamp", "mul", "div", "op_sel"))
     dest, *sources = operands_of(line, len(kinds) + (not accumulates))
     if accumulates:
         sources.append(dest)
     halves = flags(line, "op_sel", len(kinds), 0)
     if len(halves) > len(kinds) and halves[len(kinds)]:
         raise InputError(f"{line.place}: writing a high half is not supported")
+    if any(high and kind not in "hHG" for high, kind in zip(halves, kinds, strict=False)):
+        raise InputError(f"{line.place}: op_sel of a source that is no half")
     reads = [
         half_reader(o, kind, bool(high), line) if kind in "hHG" else reader(o, kind, line)
         for o, kind, high in zip(sources, kinds, halves, strict=False)
@@ -298,10 +299,9 @@ def _decode_subdword(line: Line, to: str, kinds: str, function: Any) -> Instruct
 
 
 def _table_run(dest: Operand, to: str, kinds: str, function: Any, reads: list[Read], line: Line) -> Run:
-    after = finish(line, to)
-    if isinstance(function, np.ufunc) and to in "uif" and after is None and dest.file == "v":
+    after, write = finish(line, to), lanes_writer(dest, to, line)
+    if isinstance(function, np.ufunc) and to in "uif" and after is None:
         return _in_place_run(dest.row, to, function, reads)
-    write = lanes_writer(dest, to, line)
     if after is not None:
         plain = function
         function = lambda *values: after(plain(*values))  # noqa: E731

@@ -112,7 +112,8 @@ def _exponentials(charged: Charged, counted: Counted, waves: int) -> Work:
 
     A software pipeline's last pass is executed, and its result thrown away, by a workgroup that has no tile.
     """
-    tile, row, notes = charged.tile_exponentials, charged.row_exponentials, []
+    tile, row = charged.tile_exponentials, charged.row_exponentials
+    notes: list[str] = []
     of_empty = charged.empty_groups * tile // charged.tiles if charged.tiles else 0
     for times in (1, waves):
         for thrown in sorted({0, of_empty}):

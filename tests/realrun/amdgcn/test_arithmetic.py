@@ -8,6 +8,13 @@ import pytest
 from tests.realrun.amdgcn.written import BITS, LANES, as_float, run, signed, words
 
 INTEGER = {
+    "v_or_b32_e32 v10, v1, v2": lambda a, b, c: a | b,
+    "v_lshlrev_b16_e32 v10, v1, v2": lambda a, b, c: b << (a & 15) & 0xFFFF,
+    "v_lshrrev_b16_e32 v10, v1, v2": lambda a, b, c: (b & 0xFFFF) >> (a & 15),
+    "v_lshrrev_b64 v[10:11], v1, v[2:3]": lambda a, b, c: (b | c << 32) >> (a & 63),
+    "v_accvgpr_write_b32 a3, v2\n\tv_accvgpr_mov_b32 a4, a3\n\tv_accvgpr_read_b32 v10, a4": lambda a, b, c: b,
+    "v_cvt_f32_u32_e32 v10, v1": lambda a, b, c: bits_of(np.float32(a)),
+    "v_cvt_f16_i16_e32 v10, v1": lambda a, b, c: int(np.float16(signed(a, 16)).view(np.uint16)),
     "v_add_i32 v10, v1, v2": lambda a, b, c: a + b,
     "v_sub_i32 v10, v1, v2": lambda a, b, c: a - b,
     "v_bfm_b32 v10, v1, v2": lambda a, b, c: ((1 << (a & 31)) - 1) << (b & 31),
@@ -87,6 +94,10 @@ INTEGER = {
         (b << (a & 15) & 0xFFFF) | ((b >> 16) << (a >> 16 & 15) & 0xFFFF) << 16
     ),
 }
+
+
+def bits_of(x):
+    return int(x.view(np.uint32))
 
 
 def permuted(a, b, choice):

@@ -31,6 +31,20 @@ def test_a_transposing_read(bits):
 
 
 LOCAL = {
+    "ds_write_b64 v20, v[2:3]\n\ts_waitcnt lgkmcnt(0)\n\tds_read_b64 v[10:11], v20": lambda a, b: b,
+    "ds_write_b128 v20, v[2:5]\n\ts_waitcnt lgkmcnt(0)\n\tds_read_b32 v10, v20 offset:4": lambda a, b: a,
+    "ds_write_b64 v20, v[2:3]\n\ts_waitcnt lgkmcnt(0)\n\tds_read_b128 v[10:13], v20": lambda a, b: b,
+    "ds_write_b16 v20, v1\n\ts_waitcnt lgkmcnt(0)\n\tds_read_b32 v10, v20": lambda a, b: a & 0xFFFF,
+    "ds_write_b32 v20, v1\n\ts_waitcnt lgkmcnt(0)\n\tds_read_u8 v10, v20 offset:2": lambda a, b: a >> 16 & 255,
+    "ds_write2_b64 v20, v[4:5], v[2:3] offset1:1\n\ts_waitcnt lgkmcnt(0)\n\tds_read_b64 v[10:11], v20 offset:8": (
+        lambda a, b: b
+    ),
+    "ds_write2_b64 v20, v[4:5], v[2:3] offset1:1\n\ts_waitcnt lgkmcnt(0)\n"
+    "\tds_read2_b64 v[10:13], v20 offset0:1": lambda a, b: b,
+    "ds_write2st64_b64 v20, v[4:5], v[2:3] offset1:2\n\ts_waitcnt lgkmcnt(0)\n"
+    "\tds_read_b64 v[10:11], v20 offset:1024": lambda a, b: b,
+    "ds_write2st64_b64 v20, v[4:5], v[2:3] offset1:2\n\ts_waitcnt lgkmcnt(0)\n"
+    "\tds_read2st64_b64 v[10:13], v20 offset0:2": lambda a, b: b,
     "ds_write_b96 v20, v[2:4]\n\ts_waitcnt lgkmcnt(0)\n\tds_read_b96 v[10:12], v20 offset:4": lambda a, b: a,
     "ds_write_b16_d16_hi v20, v1\n\ts_waitcnt lgkmcnt(0)\n\tds_read_u16 v10, v20": lambda a, b: a >> 16,
     "ds_write_b32 v20, v1\n\tv_mov_b32_e32 v10, v2\n\ts_waitcnt lgkmcnt(0)\n\tds_read_u8_d16 v10, v20 offset:3": (
@@ -78,8 +92,8 @@ def test_the_offset_is_added_in_32_bits():
 \tds_write_b32 v20, v1
 \tds_write2_b32 v21, v1, v1 offset0:32 offset1:32
 \ts_waitcnt lgkmcnt(0)
-\tds_read_b32 v10, v21 offset:128
-\tds_read2_b32 v[11:12], v21 offset0:32 offset1:32"""
+\tds_read_b32 v12, v21 offset:128
+\tds_read2_b32 v[10:11], v21 offset0:32 offset1:32"""
     found = run(body, [a], 3, lds=256)
     np.testing.assert_array_equal(found, [a] * 3)
 

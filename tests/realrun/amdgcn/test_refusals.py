@@ -47,7 +47,17 @@ def test_a_truncated_archive_is_refused(tmp_path):
     ("old", "new", "message"),
     [
         ("    .name:           vec_copy", "    .name:           other", "kernel 'other' has no descriptor"),
-        ("    .kernarg_segment_size: 288", "    .kernarg_segment_size: 20", "ends at byte"),
+        (
+            "    .kernarg_segment_size: 288",
+            "    .kernarg_segment_size: 20",
+            "20 bytes of arguments, the descriptor has 288",
+        ),
+        ("    .kernarg_segment_size: 288", "    .kernarg_segment_size: many", "kernarg_segment_size is no number"),
+        ("    .kernarg_segment_size: 288", "    .kernarg_segment_size: 2024-13-45", "malformed"),
+        ("        .offset:         8\n", "        .offset:         4\n", "begins at byte 4, inside"),
+        ("        .offset:         8\n", "        .offset:         2800\n", "ends at byte"),
+        (".value_kind:     by_value", ".value_kind:     by_vale", "did you mean 'by_value'"),
+        (".value_kind:     hidden_group_size_x", ".value_kind:     hidden_group_size_q", "which is not known"),
         ("amdhsa.kernels:", "amdhsa.kernels: [", "not YAML"),
         ("amdhsa.kernels:", "amdhsa.others:", "malformed"),
     ],
@@ -56,6 +66,52 @@ def test_malformed_metadata_are_refused(old, new, message):
     assert old in WHOLE
     with pytest.raises(InputError, match=message):
         amdgcn.load(WHOLE.replace(old, new))
+
+
+def changed(old, new):
+    assert old in WHOLE
+    return WHOLE.replace(old, new, 1)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("amdhsa_accum_offset", "amdhsa_acum_offset", "did you mean 'accum_offset'"),
+        ("amdhsa_user_sgpr_count", "amdhsa_ieee_mode 1\n\t\t.amdhsa_ieee_mode", "ieee_mode is repeated"),
+        ("amdhsa_system_vgpr_workitem_id 0", "amdhsa_system_vgpr_workitem_id 3", "is 3, not from 0 to 2"),
+        ("amdhsa_group_segment_fixed_size 0", "amdhsa_group_segment_fixed_size x", "'x' is not a number"),
+        (".amdhsa_accum_offset 4\n", "\n", "vec_copy has no .amdhsa_accum_offset"),
+        (".end_amdhsa_kernel", ".end_amdhsa_kernel\n\t.amdhsa_ieee_mode 1", "outside .amdhsa_kernel"),
+        (".end_amdhsa_kernel", ".end_amdhsa_kernel\n\t.amdhsa_kernel vec_copy", "vec_copy comes again"),
+        ("\ts_endpgm", "vec_copy:\n\ts_endpgm", "label vec_copy comes again"),
+        ("\ts_endpgm", "\t.rept 3\n\ts_endpgm", ".rept is not supported"),
+        ("\t.text", '\t.amdgcn_target "amdgcn-amd-amdhsa--gfx942"\n\t.text', "comes behind code, or again"),
+    ],
+)
+def test_contradictory_text_is_refused(old, new, message):
+    with pytest.raises(InputError, match=message):
+        amdgcn.load(changed(old, new))
+
+
+def test_data_are_not_executed():
+    with pytest.raises(KernelError, match=r"<text>:4: \.long 0xbf800000: data are executed"):
+        run("\t.long 0xbf800000")
+
+
+def test_a_damaged_archive_is_refused(tmp_path):
+    packed = gzip.compress(WHOLE.encode())
+    path = tmp_path / "k.s.gz"
+    for at in range(0, len(packed), 7):
+        path.write_bytes(packed[:at] + bytes([packed[at] ^ 0x55]) + packed[at + 1 :])
+        with contextlib.suppress(InputError):
+            amdgcn.load(path)
+
+
+def test_more_memory_than_the_hardware_has_is_refused():
+    with pytest.raises(InputError, match="70000 bytes of LDS, a workgroup on gfx942 has 65536"):
+        run("", lds=70000)
+    with pytest.raises(InputError, match="200000 bytes of scratch a lane, at most 131056"):
+        run("", scratch=200000)
 
 
 @pytest.mark.parametrize(
@@ -77,6 +133,33 @@ def test_malformed_metadata_are_refused(old, new, message):
         ("\tglobal_load_dword v0, v[4:5], off offset:x", "is not a number"),
         ("\tv_permlane32_swap_b32_e32 v0, v1", "is an instruction of gfx950"),
         ("\tv_cndmask_b32_e32 v0, v1, v2, s3", "is not 2 scalar registers"),
+        ("\tv_mov_b32_e32 v0, s102", "outside the 102 registers"),
+        ("\tv_mov_b64_e32 v[1:2], 0", "2 registers begin at a multiple of 2"),
+        ("\ts_load_dwordx4 s[2:5], s[0:1], 0x0", "4 registers begin at a multiple of 4"),
+        ("\tv_mov_b32_e32 v0, 0x123456789", "has more than 32 bits"),
+        ("\tv_add_u32_e32 v0, v1, v[2:3]", "must be one register"),
+        ("\tv_add_f32_e64 -v0, v1, v2", "cannot be written by lanes"),
+        ("\ts_mov_b32 s[4:5], 0", "is not 1 scalar register"),
+        ("\ts_add_u32 s4, s[6:7], 1", "must be one register"),
+        ("\ts_waitcnt vmcnt(64)", "vmcnt counts to 63"),
+        ("\ts_waitcnt vmcnt(1) lgkmcnt", "expected vmcnt"),
+        ("\tv_writelane_b32 s4, s5, 0", "is not 1 vector register"),
+        ("\tv_readfirstlane_b32 s4, 5", "is not 1 vector register"),
+        ("\tv_swap_b32 v0, s4", "is not 1 vector register"),
+        ("\tds_bpermute_b32 s4, v1, v2", "is not 1 vector register"),
+        ("\tds_read_b32 v1, 5", "is not 1 vector register"),
+        ("\tds_read_b32 v1, v2 offset:65536", "offset 65536 is not from 0 to 65535"),
+        ("\tds_read2_b32 v[4:5], v2 offset0:256", "offset0 256 is not from 0 to 255"),
+        ("\tds_read_b32 v1, v2 offset:4 offset:8", "offset is repeated"),
+        ("\tglobal_load_dword v0, v[4:5], off offset:4096", "is not from -4096 to 4095"),
+        ("\tglobal_load_dword v0, v4, s5", "must be a pair of scalar registers"),
+        ("\tscratch_load_dword v0, off, 5", "neither a scalar register nor 'off'"),
+        ("\tbuffer_load_dword v0, v1, s[4:7], 0", "'offen'"),
+        ("\ts_load_dword s4, s[0:1], 0x100000", "no offset of 21 bits"),
+        ("\tv_mov_b32_dpp v0, v1 row_shl:16 row_mask:0xf bank_mask:0xf", "row_shl 16 is not from 1 to 15"),
+        ("\tv_mov_b32_dpp v0, v1 quad_perm:[0,1,2,9]", "four numbers to 3"),
+        ("\tv_add_f32_dpp v0, v1, v2 row_shl:1 clamp", "modifier 'clamp' is not supported"),
+        ("\tv_add_f32_e64 v0, v1, v2 op_sel:[1,0]", "op_sel of a source that is no half"),
     ],
 )
 def test_an_instruction_that_is_not_understood_is_named(body, message):

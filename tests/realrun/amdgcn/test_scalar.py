@@ -6,7 +6,45 @@ import pytest
 from kernbench.realrun import amdgcn
 from tests.realrun.amdgcn.written import BITS, kernel_text, run, signed
 
+SWITCH_OFF = "s_mov_b64 exec, 0\n\ts_mov_b32 s30, 1"
 SCALAR = {
+    "s_add_i32 s30, s4, s5": lambda a, b: a + b,
+    "s_add_i32 s30, s4, s5\n\ts_cselect_b32 s30, 1, 0": lambda a, b: int(
+        signed(a) + signed(b) != signed(signed(a) + signed(b))
+    ),
+    "s_and_b32 s30, s4, s5": lambda a, b: a & b,
+    "s_or_b32 s30, s4, s5": lambda a, b: a | b,
+    "s_xor_b32 s30, s4, s5": lambda a, b: a ^ b,
+    "s_and_b64 s[30:31], s[4:5], s[4:5]\n\ts_and_b64 s[30:31], 0x7fff, s[30:31]": lambda a, b: a & 0x7FFF,
+    "s_mov_b64 s[30:31], 0x70000\n\ts_or_b64 s[30:31], s[30:31], s[4:5]": lambda a, b: a | 0x70000,
+    "s_xor_b64 s[30:31], s[4:5], -1": lambda a, b: ~a,
+    "s_xor_b64 s[30:31], s[4:5], s[4:5]\n\ts_cselect_b32 s30, 1, 0": lambda a, b: 0,
+    "s_bitcmp0_b32 s4, 3\n\ts_cselect_b32 s30, 1, 0": lambda a, b: 1 - (a >> 3 & 1),
+    "s_cmp_eq_u32 s4, s5\n\ts_cselect_b32 s30, 1, 0": lambda a, b: int(a == b),
+    "s_cmp_ge_u32 s4, s5\n\ts_cselect_b32 s30, 1, 0": lambda a, b: int(a >= b),
+    "s_cmp_lg_u32 s4, s5\n\ts_cselect_b32 s30, 1, 0": lambda a, b: int(a != b),
+    "s_cmp_lt_u32 s4, s5\n\ts_cselect_b32 s30, 1, 0": lambda a, b: int(a < b),
+    "s_cmp_gt_i32 s4, s5\n\ts_cselect_b32 s30, 1, 0": lambda a, b: int(signed(a) > signed(b)),
+    "s_cmp_le_i32 s4, s5\n\ts_cselect_b32 s30, 1, 0": lambda a, b: int(signed(a) <= signed(b)),
+    "s_cmpk_lt_u32 s4, 0xfff0\n\ts_cselect_b32 s30, 1, 0": lambda a, b: int(a < 0xFFF0),
+    "s_cmp_eq_u32 s4, s5\n\ts_cselect_b64 s[30:31], s[4:5], 7": lambda a, b: a if a == b else 7,
+    "s_lshl1_add_u32 s30, s4, s5": lambda a, b: 2 * a + b,
+    "s_lshl_b32 s30, s4, s5": lambda a, b: a << (b & 31),
+    "s_min_i32 s30, s4, s5": lambda a, b: min(signed(a), signed(b)),
+    "s_movk_i32 s30, 0x8001": lambda a, b: signed(0x8001, 16),
+    "s_mul_i32 s30, s4, s5": lambda a, b: a * b,
+    "s_mov_b32 s30, s4\n\ts_mulk_i32 s30, 0xfffd": lambda a, b: a * -3,
+    "s_mov_b32 s30, 1\n\ts_branch .L1\n\ts_mov_b32 s30, 2\n.L1:": lambda a, b: 1,
+    "s_mov_b32 s30, 1\n\ts_cmp_lt_u32 s4, s5\n\ts_cbranch_scc0 .L1\n\ts_mov_b32 s30, 2\n.L1:": (
+        lambda a, b: 2 if a < b else 1
+    ),
+    "s_mov_b64 vcc, s[4:5]\n\ts_mov_b32 s30, 1\n\ts_cbranch_vccnz .L1\n\ts_mov_b32 s30, 2\n.L1:": lambda a, b: 1,
+    "s_mov_b64 vcc, 0\n\ts_mov_b32 s30, 1\n\ts_cbranch_vccnz .L1\n\ts_mov_b32 s30, 2\n.L1:": lambda a, b: 2,
+    "s_mov_b32 s30, 1\n\ts_cbranch_execz .L1\n\ts_mov_b32 s30, 2\n.L1:": lambda a, b: 2,
+    f"{SWITCH_OFF}\n\ts_cbranch_execnz .L1\n\ts_mov_b32 s30, 2\n.L1:\n\ts_mov_b64 exec, -1": lambda a, b: 2,
+    f"{SWITCH_OFF}\n\ts_cbranch_execz .L1\n\ts_mov_b32 s30, 2\n.L1:\n\ts_mov_b64 exec, -1": lambda a, b: 1,
+    "s_load_dword s30, s[0:1], 0x0\n\ts_load_dwordx2 s[6:7], s[0:1], 0x0\n\ts_waitcnt lgkmcnt(0)\n"
+    "\ts_sub_u32 s30, s30, s6": lambda a, b: 0,
     "s_cmpk_eq_u32 s4, 0x5\n\ts_cselect_b32 s30, 1, 0": lambda a, b: int(a == 5),
     "s_cmpk_lg_u32 s4, 0x5\n\ts_cselect_b32 s30, 1, 0": lambda a, b: int(a != 5),
     "s_cmpk_le_u32 s4, 0x5\n\ts_cselect_b32 s30, 1, 0": lambda a, b: int(a <= 5),

@@ -83,7 +83,9 @@ def run(body, inputs, outputs=1, arch="gfx942", lds=0):
     lines += [f"\tglobal_store_dword v50, v{10 + i}, s[22:23] offset:{256 * i}" for i in range(outputs)]
     given = np.ascontiguousarray(np.array(inputs, np.uint32)) if len(inputs) else None
     out = np.zeros((outputs, LANES), np.uint32)
-    amdgcn.load(kernel_text("\n".join(lines), [POINTER] * 2, arch, lds=lds))["k"].launch(1, LANES, [given, out])
+    amdgcn.load(kernel_text("\n".join(lines), [POINTER] * 2, arch, agprs=8, lds=lds))["k"].launch(
+        1, LANES, [given, out]
+    )
     return out
 
 

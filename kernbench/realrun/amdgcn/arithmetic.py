@@ -215,7 +215,7 @@ def _permute_alike(high: Any, low: Any, choice: int) -> Any:
 
 
 def truth_table(a: Any, b: Any, c: Any, table: int) -> Any:
-    """``v_bitop3_b32``: bit 4a + 2b + c of the table, for each bit."""
+    """``v_bitop3_*``: bit 4a + 2b + c of the table, for each bit."""
     out = np.uint32(0)
     for i in range(8):
         if table >> i & 1:

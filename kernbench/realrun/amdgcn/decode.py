@@ -32,8 +32,8 @@ SINCE = {
         *(name for name in mfma.SHAPES if "_" in name.rsplit("x", 1)[1] and not name.endswith("_1k")),
     },
     "gfx950": {
-        "v_bitop3_b32", "v_permlane16_swap_b32", "v_permlane32_swap_b32", "v_cvt_pk_f16_f32", "v_cvt_pk_bf16_f32",
-        "v_maximum3_f32", "v_minimum3_f32",
+        "v_bitop3_b16", "v_bitop3_b32", "v_permlane16_swap_b32", "v_permlane32_swap_b32", "v_cvt_pk_f16_f32",
+        "v_cvt_pk_bf16_f32", "v_maximum3_f32", "v_minimum3_f32",
         "global_load_lds_dwordx3", "global_load_lds_dwordx4",
         *(name for name in lds.DECODERS if "_tr_" in name),
         *(name for name in convert.DECODERS if "scalef32" in name),

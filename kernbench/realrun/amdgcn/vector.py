@@ -342,8 +342,8 @@ def _decode_truth_table(line: Line) -> Instruction:
     dest, *sources = operands_of(line, 4)
     table = int(line.modifiers.get("bitop3", "0"), 0)
     first, second, third = (reader(o, "u", line) for o in sources)
-    write = lanes_writer(dest, "u", line)
-    run: Run = lambda g: write(g, ar.truth_table(first(g), second(g), third(g), table))  # noqa: E731
+    write, kept = lanes_writer(dest, "u", line), np.uint32(0xFFFF if line.mnemonic.endswith("b16") else 0xFFFFFFFF)
+    run: Run = lambda g: write(g, ar.truth_table(first(g), second(g), third(g), table) & kept)  # noqa: E731
     return Instruction(line, run, rows_of(sources), dest.rows)
 
 
@@ -362,6 +362,7 @@ def _decode_swap(line: Line) -> Instruction:
 DECODERS: dict[str, Decoder] = {
     **dict.fromkeys(TABLE, _decode_table),
     **dict.fromkeys(ACCUMULATING, _decode_table),
+    "v_bitop3_b16": _decode_truth_table,
     "v_bitop3_b32": _decode_truth_table,
     "v_swap_b32": _decode_swap,
     "v_nop": lambda line: Instruction(line, lambda g: None),

@@ -57,13 +57,19 @@ Arranged = tuple[list[Any], list[NDArray[np.float16]], NDArray[np.float16], NDAr
 def read_kernels(path: Path, place: Path) -> ModuleType:
     """Return the jitted functions of a script as a module, without the rest, which needs PyTorch and a GPU."""
     text = path.read_text()
+    try:
+        body = ast.parse(text).body
+    except SyntaxError as error:
+        raise SystemExit(f"{path}:{error.lineno}: not Python: {error.msg}") from None
     functions = [
         node
-        for node in ast.parse(text).body
+        for node in body
         if isinstance(node, ast.FunctionDef) and "triton.jit" in map(ast.unparse, node.decorator_list)
     ]
     lines = text.splitlines()
     bodies = ["@triton.jit\n" + "\n".join(lines[f.lineno - 1 : f.end_lineno]) for f in functions]
+    if "attn_fwd" not in [f.name for f in functions]:
+        raise SystemExit(f"{path} has no jitted function attn_fwd")
     (place / "jitted.py").write_text("\n\n".join(["import triton\nimport triton.language as tl", *bodies]) + "\n")
     sys.path.insert(0, str(place))
     return importlib.import_module("jitted")
@@ -176,7 +182,10 @@ def script_arguments(kernel: amdgcn.Kernel, types: dict[str, str]) -> Arranged:
         if name.startswith("stride"):
             tensor, axis = name[-2:]
             given[name] = 0 if tensor in "ab" else strides[axis]
-    args = [given[name] for name, kind in types.items() if kind != "constexpr"]
+    wanted = [name for name, kind in types.items() if kind != "constexpr"]
+    if unknown := [name for name in wanted if name not in given]:
+        raise SystemExit(f"attn_fwd takes {', '.join(unknown)}, which the recorded script does not have")
+    args = [given[name] for name in wanted]
     args += [None] * (len(kernel.arguments) - len(args))
     return args, [q, k, v], o, log_sums
 
@@ -229,6 +238,10 @@ def main() -> int:
     parser.add_argument("script", nargs="?", type=Path, help="your copy of flash-attention.py")
     parser.add_argument("--fixture", type=Path, help="where to write the code of our own kernel")
     given = parser.parse_args()
+    if given.script and given.fixture:
+        parser.error("--fixture writes the code of kernbench's kernel only: give no script")
+    if given.script and not given.script.is_file():
+        parser.error(f"{given.script} is not a file")
     os.environ |= {"TRITON_DISABLE_LINE_INFO": "1", "TRITON_ALWAYS_COMPILE": "1"}
     import triton
 

@@ -1,9 +1,11 @@
 """Counts what was executed, under the names that rocprof gives its counters.
 
-The rules of inclusion, each fixed by a recording of real hardware (docs/machine-code.md says which):
+The rules of inclusion, each fixed by a recording of real hardware (docs/machine-code-recordings.md):
 
 * ``SQ_INSTS`` counts every instruction, waits and ``s_endpgm`` included; ``SQ_INSTS_SALU`` neither branches nor waits.
 * A packed instruction counts once. ``..._ADD_F32`` counts additions and subtractions and no maximum.
+* Of the steps of a division, ``..._FMA_F32`` counts ``v_div_fmas``; nothing of this kind counts ``v_div_scale``,
+  ``v_div_fixup`` or ``v_ldexp``.
 * ``..._MFMA_MOPS_*`` counts 512 floating-point operations, multiply and add separately.
 """
 
@@ -157,6 +159,8 @@ def _classify_vector(base: str) -> list[tuple[str, int]]:
         return [(f"SQ_INSTS_VALU_TRANS_{found[2].upper()}", 1)]
     if base in ("v_fma_mixlo_f16", "v_fma_mixhi_f16"):
         return [("SQ_INSTS_VALU_FMA_F16", 1)]
+    if base == "v_div_fmas_f32":
+        return [("SQ_INSTS_VALU_FMA_F32", 1)]
     words = base.removeprefix("v_").removeprefix("pk_").split("_")
     if len(words) == 2 and words[0] in _OPERATIONS and words[1] in ("f16", "f32", "f64"):
         return [(f"SQ_INSTS_VALU_{_OPERATIONS[words[0]]}_{words[1].upper()}", 1)]

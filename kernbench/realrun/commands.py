@@ -1,4 +1,4 @@
-"""``kernbench realrun``: record, import, compare and calibrate. Everything heavy is imported inside its command."""
+"""``kernbench realrun``: real kernels and their machine code. Everything heavy is imported inside its command."""
 
 from __future__ import annotations
 
@@ -168,6 +168,46 @@ def rocke(
             write_crosscheck(result, file)
     print_crosscheck(result)
     return CHECK_FAILED if result.differences else GOOD
+
+
+@app.command()
+@reports_errors
+def verify(
+    spec: Annotated[
+        str | None,
+        typer.Argument(
+            help="Name of a spec (--list), a bench, or a file: YAML with `bench` and fields, or a result of `run`."
+        ),
+    ] = None,
+    arch: Annotated[str, typer.Option(help="gfx942, gfx950 or gfx90a.")] = "gfx942",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Set a field of spec or implementation; may be repeated."),
+    ] = None,
+    inputs: Annotated[str | None, typer.Option(help="random, captured or FILE.npz, as for `kernbench run`.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of random inputs.")] = 0,
+    json: Annotated[Path | None, typer.Option(help="Write everything that was found to this file.")] = None,
+    list_specs: Annotated[bool, typer.Option("--list", help="List the specs that come with code, and stop.")] = False,
+    no_progress: NoProgress = False,
+) -> int:
+    """Execute a spec's compiled AMD kernels on the CPU: values, work and a bound on time, beside the simulator's."""
+    given = parse_settings(settings or [])
+    with output_file(json) as file:
+        from kernbench.realrun import verify as verifying
+        from kernbench.realrun.verify.screen import print_specs, print_verification
+
+        if list_specs:
+            print_specs(verifying.named_specs())
+            return GOOD
+        if spec is None:
+            raise InputError("which spec? Name one, e.g. `kernbench realrun verify decode_d64`; --list lists them")
+        case = verifying.find_case(spec, arch, given)
+        with shown_progress(no_progress) as progress:
+            found = verifying.verify(case, inputs=inputs, seed=seed, progress=progress)
+        if file is not None:
+            file.write_text(found.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    print_verification(found)
+    return GOOD if found.passed else CHECK_FAILED
 
 
 def _read(files: list[Path] | None) -> tuple[list[RunRecord], list[tuple[str, str]]]:

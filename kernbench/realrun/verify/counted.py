@@ -92,7 +92,7 @@ def differences(charged: Charged, counted: Counted, waves: int, groups: int) -> 
         "matrix operations": _matrix(charged, counted, waves),
         "exponentials": _exponentials(charged, counted, waves),
         "other transcendentals": _other(charged, counted, waves * groups),
-        "global bytes read": _read(charged, counted),
+        "global bytes read": _read(charged, counted, waves, groups),
         "global bytes written": Work(charged.written_bytes, counted.written_bytes),
         "LDS bytes": Work(charged.staged_bytes, counted.lds_bytes, lds),
     }
@@ -127,6 +127,8 @@ def _exponentials(charged: Charged, counted: Counted, waves: int) -> Work:
                 notes.append(f"{charged.empty_groups} workgroups without keys compute a tile and throw it away")
             if lanes:
                 notes.append(f"one a row, in {lanes} lanes, is not charged")
+    if not tile and row and not notes:
+        notes.append(f"{row:,} of rows and columns are not charged")
     return Work(tile, counted.exponentials, "; ".join(notes))
 
 
@@ -143,17 +145,22 @@ def _other(charged: Charged, counted: Counted, waves_of_launch: int) -> Work:
     return Work(charged.tile_divisions, counted.other_transcendentals, "; ".join(notes))
 
 
-def _read(charged: Charged, counted: Counted) -> Work:
+def _read(charged: Charged, counted: Counted, waves: int, groups: int) -> Work:
     """Tiles are read by lanes; single numbers by lanes too, or by scalar instructions, in each wave anew."""
     total = counted.read_bytes + counted.scalar_bytes
     notes: list[str] = []
     of_tiles = charged.read_bytes - charged.single_bytes
     more = counted.read_bytes - of_tiles
     each = more // charged.empty_groups if charged.empty_groups else 0
+    again = total - counted.repeated_bytes - charged.read_bytes
+    others = (waves - 1) * groups
     if total == charged.read_bytes:
         pass
     elif total - counted.repeated_bytes == charged.read_bytes:
         notes.append(f"{counted.repeated_bytes:,} are read by several lanes at once")
+    elif counted.repeated_bytes and others and again > 0 and again % others == 0:
+        notes.append(f"{counted.repeated_bytes:,} are read by several lanes at once")
+        notes.append(f"{again // others:,} of a workgroup by each of its {waves} waves")
     elif more == 0:
         notes.append(f"tiles are equal; single numbers are {counted.scalar_bytes:,}, charged {charged.single_bytes:,}")
     elif each in charged.loaded_tiles and each * charged.empty_groups == more:

@@ -1,0 +1,98 @@
+"""What the command line prints of a verification."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from kernbench.realrun.verify.verification import Count, LaunchCounts, Verification
+from kernbench.run import CorrectnessResult
+from kernbench.screen import new_console
+
+
+def print_verification(found: Verification) -> None:
+    """Print values, then for each launch its work and its time."""
+    console = new_console()
+    console.print(
+        f"[bold]{escape(found.bench)}[/] for {found.arch}, beside {escape(found.topology)}; inputs "
+        f"{escape(found.inputs)}, seed {found.seed}",
+        highlight=False,
+    )
+    console.print(_values(found))
+    for launch in found.launches:
+        _print_launch(console, launch)
+
+
+def print_specs(specs: dict[str, dict[str, object]]) -> None:
+    """Print what can be verified by name."""
+    console = new_console()
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, fields in specs.items():
+        rest = " ".join(f"{key}={value}" for key, value in fields.items() if key != "bench")
+        table.add_row(escape(name), f"{escape(str(fields['bench']))} [dim]{escape(rest)}[/]")
+    console.print(table)
+
+
+def _values(found: Verification) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("values", "max abs", "relative L2", "worst row", "cosine", ""):
+        table.add_column(heading, justify="left" if heading in ("values", "") else "right", no_wrap=True)
+    for name, result in (
+        ("machine code (executed on a CPU) - float64", found.machine_code),
+        ("bench (simulated) - float64", found.simulated),
+        ("machine code - bench", found.between),
+    ):
+        table.add_row(name, *_errors(result), _verdict(result) if name.endswith("float64") else "")
+    return table
+
+
+def _errors(result: CorrectnessResult) -> tuple[str, ...]:
+    shown = (f"{x:.1e}" for x in (result.max_abs, result.rel_l2, result.worst_row_rel_l2))
+    return (*shown, f"{result.cosine:.8f}") if result.nan_count == 0 else ("NaN",) * 4
+
+
+def _verdict(result: CorrectnessResult) -> str:
+    if result.nan_count:
+        return f"[red]wrong: {result.nan_count:,} values are NaN or infinite[/]"
+    return f"within {result.tolerance:g}" if result.passed else f"[red]wrong: more than {result.tolerance:g}[/]"
+
+
+def _print_launch(console: Console, launch: LaunchCounts) -> None:
+    grid = " x ".join(str(n) for n in launch.grid)
+    console.print(
+        f"\n[bold]{escape(launch.kernel)}[/] grid {grid}, {launch.waves} waves; {escape(launch.code)} by "
+        f"{escape(launch.compiler)}: {launch.registers} registers, {launch.lds_bytes:,} B of LDS",
+        highlight=False,
+    )
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("work", "charged", "counted", "ratio", ""):
+        table.add_column(heading, justify="left" if heading in ("work", "") else "right", no_wrap=bool(heading))
+    for name, count in launch.work.items():
+        if count.charged or count.counted:
+            table.add_row(*_row(name, count, launch.tiles))
+    console.print(table)
+    bound = launch.bound
+    console.print(
+        f"cycles: at least {bound.cycles:,} by {bound.unit} (matrix {bound.matrix:,}, vector {bound.vector:,} of which "
+        f"transcendental {bound.transcendental:,}, LDS {bound.lds:,}: counts and published issue rates); simulated "
+        f"{launch.simulated_cycles:,}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    if bound.cycles > launch.simulated_cycles:
+        console.print(
+            "[yellow]the simulated time is shorter than the instructions take to issue[/]: the model charges less "
+            "vector work than this code has",
+            soft_wrap=True,
+        )
+
+
+def _row(name: str, count: Count, tiles: int) -> tuple[str, ...]:
+    charged, counted = count.charged, count.counted
+    ratio = f"{counted / charged:.3f}" if charged else ""
+    if name == "LDS bytes" and tiles:
+        return f"{name} a tile", f"{charged / tiles:,.0f}", f"{counted / tiles:,.0f}", ratio, escape(count.note)
+    return name, f"{charged:,}", f"{counted:,}", ratio, escape(count.note)

@@ -37,14 +37,14 @@ def flush(x: Any) -> Any:
     return np.where(np.abs(x) < SMALLEST, np.copysign(F32(0), x), x)
 
 
-def maximum(a: Any, b: Any) -> Any:
+def ieee_maximum(a: Any, b: Any) -> Any:
     """IEEE's ``maximum``: NaN if either is NaN, and +0 is larger than -0."""
     return np.where((a == 0) & (b == 0), a + b, np.maximum(a, b))
 
 
-def minimum(a: Any, b: Any) -> Any:
+def ieee_minimum(a: Any, b: Any) -> Any:
     """IEEE's ``minimum``: NaN if either is NaN, and -0 is smaller than +0."""
-    return -maximum(-a, -b)
+    return -ieee_maximum(-a, -b)
 
 
 def exp2(x: Any) -> Any:

@@ -1,11 +1,12 @@
 """Bit-faithful reference: what each partition of the decode kernel computes, in its order and with its roundings.
 
 Fixed by the original, and followed here: Q rounded to E4M3; two products of 128 elements for a score, in float32; tiles
-of 16 tokens with a running maximum; the exponentials summed in float32 and rounded to bfloat16 before they meet the
-values; one float32 rounding for 16 tokens' products; a reciprocal at the end; bfloat16 outputs.
+of 16 tokens with a running maximum; the exponentials rounded to bfloat16 before they meet the values, and summed in
+float32: four by four (the tokens of a lane, in order) and then pairwise; one float32 rounding for 16 tokens' products;
+a reciprocal at the end; bfloat16 outputs.
 
-Not known for the hardware, and chosen here: a matrix instruction's sum is exact and then rounded once; a tile's
-exponentials are added four by four (the tokens of a lane, in order) and then pairwise; ``exp2`` is NumPy's.
+Not known for the hardware, and chosen here: a matrix instruction's sum is exact and then rounded once; ``exp2`` is
+NumPy's.
 """
 
 from __future__ import annotations

@@ -41,6 +41,8 @@ SINCE = {
     },
 }  # fmt: skip
 """Instructions that an architecture was the first to have."""
+ENDED = {"buffer_invl2", "buffer_wbinvl1", "buffer_wbinvl1_vol", "v_mfma_i32_16x16x16i8", "v_mfma_i32_32x32x8i8"}
+"""Instructions that only the oldest architecture has."""
 PLAIN = {
     name for name in (*scalar.DECODERS, *lanes.DECODERS, "v_swap_b32") if name != "s_waitcnt" and name[:3] != "ds_"
 }
@@ -69,6 +71,8 @@ def decode(line: Line, arch: str) -> Instruction:
         close = nearest(base, DECODERS)
         hint = close if "did you mean" in close else ""
         raise InputError(f"{line.place}: instruction {line.mnemonic} is not supported{hint}")
+    if base in ENDED and arch != ARCHITECTURES[0]:
+        raise InputError(f"{line.place}: {base} is an instruction of {ARCHITECTURES[0]}, the code is for {arch}")
     for first, names in SINCE.items():
         if base in names and ARCHITECTURES.index(arch) < ARCHITECTURES.index(first):
             raise InputError(f"{line.place}: {base} is an instruction of {first}, the code is for {arch}")

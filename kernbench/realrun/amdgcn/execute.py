@@ -161,6 +161,8 @@ class _Batch:
         if not free.size:
             return -1
         self.held[free] = False
+        if self.hazards is not None:
+            self.hazards.lds.barrier(free, len(free) + np.count_nonzero(self.ended) == self.state.count)
         if len(free) == g.count and (free == g.waves).all():
             return pc + 1
         for place in np.unique(self.resume[free]):

@@ -2,7 +2,7 @@
 
 Loads are numbered by wave in each of the two counters, vmcnt and lgkmcnt. A wait for n outstanding ones covers all but
 the last n. Scalar loads return in any order, so while one is outstanding only a wait for none covers anything.
-Loads that go straight to LDS are followed there: no wave may read what another's outstanding load will write.
+What is written to LDS is followed there, see :mod:`~.races`.
 """
 
 from __future__ import annotations
@@ -10,16 +10,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kernbench.errors import KernelError
-from kernbench.realrun.amdgcn.assembly import Line
 from kernbench.realrun.amdgcn.instruction import Instruction
 from kernbench.realrun.amdgcn.operands import SCALAR_ROW
-from kernbench.realrun.amdgcn.state import AGPR, VCC, Bools, Group, Waves
-
-WORD = 4
-Numbers = NDArray[np.int64]
+from kernbench.realrun.amdgcn.races import LdsRaces, Queue
+from kernbench.realrun.amdgcn.state import AGPR, VCC, Group, Waves
 
 
 def register_name(row: int) -> str:
@@ -34,30 +30,16 @@ def register_name(row: int) -> str:
     return f"a{row - AGPR}" if row >= AGPR else f"v{row}"
 
 
-class _Queue:
-    """Outstanding loads of one counter."""
-
-    def __init__(self, waves: int) -> None:
-        self.issued: Numbers = np.zeros(waves, np.int64)
-        self.covered: Numbers = np.zeros(waves, np.int64)
-        self.unordered: Numbers = np.zeros(waves, np.int64)
-        """Number of the last load that may overtake others."""
-        self.writes: dict[int, Numbers] = {}
-        """By register: the number of the load that writes it."""
-
-
 class Hazards:
     """Outstanding loads of a batch of waves."""
 
     def __init__(self, state: Waves) -> None:
         self._waves = state.count
-        self._queues = {"vm": _Queue(state.count), "lgkm": _Queue(state.count)}
+        self._queues = {"vm": Queue(state.count), "lgkm": Queue(state.count)}
+        self.lds = LdsRaces(state, self._queues)
         self.pending: set[int] = set()
         """Registers that some load may still have to write."""
         self._loads: dict[int, Instruction] = {}
-        self._lds: Numbers | None = None
-        """By word of LDS: number and wave of the load that writes it, as number * waves + wave."""
-        self._lds_words = state.lds.size // WORD
 
     def issue(self, g: Group, instruction: Instruction) -> None:
         """Number a load or store."""
@@ -107,35 +89,6 @@ class Hazards:
                     self._refuse(row, instruction, name)
             if not outstanding:
                 self.pending.discard(row)
-
-    def load_to_lds(self, g: Group, at: Any, active: Bools, width: int) -> None:
-        """Mark bytes of LDS, at addresses ``[wave, lane]``, that the load about to be issued will write."""
-        if self._lds is None:
-            self._lds = np.zeros(self._lds_words, np.int64)
-        owner = (self._queues["vm"].issued[g.at] + 1) * self._waves + g.waves
-        owners = np.broadcast_to(owner[:, None], at.shape)[active]
-        for offset in range(0, width, WORD):
-            self._lds[(at[active] + offset) // WORD] = owners
-
-    def read_lds(self, g: Group, at: Any, active: Bools, width: int, line: Line) -> None:
-        """Refuse a read of bytes of LDS that an outstanding load will write.
-
-        Raises
-        ------
-        KernelError
-            Names the lane and the wave whose load is not waited for.
-        """
-        if self._lds is None:
-            return
-        for offset in range(0, width, WORD):
-            owners = np.where(active, self._lds[np.where(active, at + offset, 0) // WORD], 0)
-            late = owners // self._waves > self._queues["vm"].covered[owners % self._waves]
-            if late.any():
-                wave, lane = (int(n) for n in np.argwhere(late)[0])
-                other = int(owners[wave, lane] % self._waves) // g.state.groups
-                raise KernelError(
-                    f"{line.place}: lane {lane} reads LDS before s_waitcnt vmcnt covers the load to it of wave {other}"
-                )
 
     def _refuse(self, row: int, instruction: Instruction, name: str) -> None:
         load = self._loads[row]

@@ -175,9 +175,7 @@ def _to_lds(g: Group, line: Line, values: list[Any], width: int, form: str) -> N
     if "signed" in form:
         raise InputError(f"{line.place}: sign extension on the way to LDS is not supported")
     at = np.broadcast_to(at.astype(np.int64), (g.count, LANES))
-    store_lds(g, at, g.mask, step, values, line)
-    if g.state.hazards is not None:
-        g.state.hazards.load_to_lds(g, lds_address(g, at), g.mask, step)
+    store_lds(g, at, g.mask, step, values, line, "vm")
 
 
 def _buffer_address(line: Line, operands: list[Operand]) -> tuple[Address, Callable[[Group], Any], Any]:
@@ -224,6 +222,8 @@ def _decode_buffer(line: Line) -> Instruction:
     to_lds, stores = "lds" in line.modifiers, action == "store"
     if to_lds and stores:
         raise InputError(f"{line.place}: a store from LDS is not supported")
+    if to_lds and width > 4 and line.arch != "gfx950":
+        raise InputError(f"{line.place}: only gfx950 loads more than 4 bytes a lane to LDS")
     operands = operands_of(line, 3 if to_lds else 4)
     data = None if to_lds else operands.pop(0)
     count = max(1, width // 4)
@@ -294,10 +294,11 @@ def access_scratch(g: Group, line: Line, offset: Any, row: int | None, width: in
     state.tally.scratch_bytes += width * int(np.count_nonzero(g.mask))
 
 
-def check_local(offset: Any, active: Bools, width: int, size: int, name: str, line: Line) -> None:
-    """Refuse lanes that are outside LDS or scratch."""
-    if offset.min() >= 0 and offset.max() + width <= size:
-        return
+def check_local(offset: Any, active: Bools, width: int, size: int, name: str, line: Line) -> tuple[int, int]:
+    """Refuse lanes that are outside LDS or scratch; return a range that holds the bytes of the others."""
+    first, behind = int(offset.min()), int(offset.max()) + width
+    if first >= 0 and behind <= size:
+        return first, behind
     bad = active & ((offset < 0) | (offset + width > size))
     if bad.any():
         wave, lane = (int(n) for n in np.argwhere(bad)[0])
@@ -306,6 +307,7 @@ def check_local(offset: Any, active: Bools, width: int, size: int, name: str, li
             f"{line.place}: lane {lane} touches {width} bytes of {name} at {int(offset[wave, lane]):#x}, "
             f"out of bounds: there are {size}{hint}"
         )
+    return 0, size
 
 
 def load_local(octets: Any, at: Any, active: Bools, width: int) -> list[Any]:
@@ -343,11 +345,16 @@ def store_local(octets: Any, at: Any, active: Bools, width: int, values: list[An
             octets.view(dtype)[some // step + j] = value
 
 
-def store_lds(g: Group, at: Any, active: Bools, width: int, values: list[Any], line: Line) -> None:
-    """Write to the LDS of each wave's workgroup; ``at`` is relative to it."""
+def store_lds(
+    g: Group, at: Any, active: Bools, width: int, values: list[Any], line: Line, counter: str = "lgkm"
+) -> None:
+    """Write to the LDS of each wave's workgroup; ``at`` is relative to it, ``counter`` what ``s_waitcnt`` calls it."""
     at = np.broadcast_to(at, (g.count, LANES))
-    check_local(at, active, width, g.state.lds_bytes, "LDS", line)
-    store_local(g.state.lds, lds_address(g, at), active, width, values)
+    span = check_local(at, active, width, g.state.lds_bytes, "LDS", line)
+    at = lds_address(g, at)
+    if g.state.hazards is not None:
+        g.state.hazards.lds.write(g, at, active, width, span, line, counter)
+    store_local(g.state.lds, at, active, width, values)
     nbytes = width * int(np.count_nonzero(active))
     g.state.tally.lds_bytes += nbytes
     g.state.tally.lds_write_bytes += nbytes
@@ -356,11 +363,11 @@ def store_lds(g: Group, at: Any, active: Bools, width: int, values: list[Any], l
 def load_lds(g: Group, at: Any, active: Bools, width: int, line: Line) -> list[Any]:
     """Read from the LDS of each wave's workgroup; ``at`` is relative to it."""
     at = np.broadcast_to(at, (g.count, LANES))
-    check_local(at, active, width, g.state.lds_bytes, "LDS", line)
+    span = check_local(at, active, width, g.state.lds_bytes, "LDS", line)
     g.state.tally.lds_bytes += width * int(np.count_nonzero(active))
     at = lds_address(g, at)
     if g.state.hazards is not None:
-        g.state.hazards.read_lds(g, at, active, width, line)
+        g.state.hazards.lds.read(g, at, active, width, span, line)
     return load_local(g.state.lds, at, active, width)
 
 

@@ -1,6 +1,5 @@
 """A kernel whose waits or barriers are loosened computes the same, or is refused under strict; never a wrong answer."""
 
-import gzip
 import re
 
 import numpy as np
@@ -8,8 +7,9 @@ import pytest
 
 from kernbench.errors import KernelError
 from kernbench.realrun import amdgcn
+from kernbench.realrun.compiled import shipped_code
 from tests.realrun.amdgcn import compiled
-from tests.realrun.amdgcn.written import FIXTURES, POINTER, kernel_text
+from tests.realrun.amdgcn.written import POINTER, kernel_text
 
 TURN = """\
 \ts_load_dwordx4 s[4:7], s[0:1], 0x0
@@ -97,7 +97,7 @@ def test_without_a_barrier_another_waves_word_is_read_too_early_or_overwritten()
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("ds_write_b32 v2, v0\n\ts_barrier\n\tds_read_b32 v1, v3", "reads LDS before s_waitcnt lgkmcnt covers the write"),
+        ("ds_write_b32 v2, v0\n\ts_barrier\n\tds_read_b32 v1, v3", "LDS before s_waitcnt lgkmcnt covers the write"),
         ("ds_write_b32 v2, v0\n\ts_waitcnt lgkmcnt(0)\n\tds_read_b32 v1, v3", "before a barrier follows the write"),
         ("ds_read_b32 v1, v3\n\ts_waitcnt lgkmcnt(0)\n\tds_write_b32 v2, v0", "writes LDS that wave 1 read, with no"),
         (
@@ -126,7 +126,7 @@ def test_a_wave_may_use_its_own_words_without_a_barrier():
 
 
 def test_a_compiled_kernel_without_one_of_its_barriers(monkeypatch):
-    lines = gzip.decompress((FIXTURES / "prefill_d64_causal.gfx950.s.gz").read_bytes()).decode().split("\n")
+    lines = shipped_code("prefill_d64_causal.gfx950").text.split("\n")
     places = [i for i, line in enumerate(lines) if line.strip() == "s_barrier"]
     assert len(places) == 4
     plain = compiled.load

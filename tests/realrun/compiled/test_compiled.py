@@ -1,0 +1,59 @@
+"""Code that comes with kernbench is that of the recipes; other code needs Triton."""
+
+import sys
+
+import pytest
+
+from kernbench.errors import InputError
+from kernbench.realrun import amdgcn
+from kernbench.realrun.amdgcn.assembly import ARCHITECTURES
+from kernbench.realrun.compiled import code_for, shipped_code, shipped_kernels
+from kernbench.realrun.compiled.code import write_shipped
+from kernbench.realrun.compiled.recipes import decode, shipped_recipes
+from kernbench.realrun.compiled.triton_code import TRITON
+
+
+def test_every_recipe_has_its_code():
+    """A changed recipe needs `python -m kernbench.realrun.compiled`."""
+    recipes = {f"{name}.{arch}": recipe for arch in ARCHITECTURES for name, recipe in shipped_recipes(arch).items()}
+    assert {name: shipped_code(name).recipe for name in shipped_kernels()} == recipes
+
+
+def test_a_recipe_finds_its_code():
+    code = code_for(decode("f16", 128), "gfx950")
+    assert code.shipped == "decode_d128.gfx950"
+    assert code.compiler == f"triton {TRITON}"
+    assert code.recipe.constant("D") == 128
+    kernel = amdgcn.load(code.text, "gfx950")["decode_partial"]
+    assert len(kernel.arguments) == len(code.recipe.types) + 2, "Triton adds two pointers"
+
+
+def test_other_code_needs_triton(monkeypatch):
+    monkeypatch.setitem(sys.modules, "triton", None)
+    with pytest.raises(InputError, match=r"pip install 'kernbench\[triton\]'"):
+        code_for(decode("f16", 128, rows=32), "gfx950")
+
+
+def test_only_one_version_of_triton_will_do(monkeypatch):
+    class Other:
+        __version__ = "3.2.0"
+        GPUTarget = ASTSource = None
+
+    for name in ("triton", "triton.backends", "triton.backends.compiler", "triton.compiler"):
+        monkeypatch.setitem(sys.modules, name, Other)
+    with pytest.raises(InputError, match=f"Triton 3.2.0 is installed, but code is compiled by Triton {TRITON} only"):
+        code_for(decode("f16", 128, rows=32), "gfx950")
+
+
+def test_an_unknown_name():
+    with pytest.raises(InputError, match=r"did you mean 'decode_d128.gfx942'"):
+        shipped_code("decode_d128.gfx94")
+
+
+def test_written_code_is_the_same_bytes_each_time(tmp_path):
+    codes = {name: shipped_code(name) for name in ("mla.gfx942", "vsa.gfx950")}
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        write_shipped(codes, tmp_path / folder, "some compiler")
+    for path in (tmp_path / "a").iterdir():
+        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()

@@ -1,0 +1,152 @@
+"""The compiled kernel of a spec computes what the bench computes, and does the work that the bench is charged for."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from typer.testing import CliRunner
+
+from kernbench.cli import app
+from kernbench.errors import InputError, SpecError
+from kernbench.realrun.verify import MACHINES, find_case, named_specs, verify
+
+ARCHITECTURES = ["gfx942", "gfx950"]
+LOW_ROWS = {"decode_partial": 4, "paged_partial": 2, "mla_partial": 4}
+"""Waves of the kernels with 16 rows: Triton lets each make the whole product of scores."""
+
+
+def run(*words):
+    return CliRunner().invoke(app, ["realrun", "verify", *words])
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("name", named_specs())
+def test_every_named_spec(name, arch):
+    found = verify(find_case(name, arch))
+    assert found.passed, found
+    assert found.between.rel_l2 <= found.machine_code.tolerance / 2
+    for launch in found.launches:
+        assert launch.code.endswith(arch), "its code comes with kernbench"
+        work = launch.work
+        matrix, written, read = (work[n] for n in ("matrix operations", "global bytes written", "global bytes read"))
+        assert written.counted == written.charged
+        if launch.kernel in LOW_ROWS and launch.waves > 1:
+            assert launch.waves == LOW_ROWS[launch.kernel]
+            assert matrix.note.startswith(f"each of {launch.waves} waves makes the whole of")
+        else:
+            assert matrix.counted == matrix.charged
+        assert work["exponentials"].note or work["exponentials"].counted == work["exponentials"].charged
+        assert read.note or abs(read.counted / read.charged - 1) < 0.17
+        assert 0 < launch.bound.cycles == max(launch.bound.matrix, launch.bound.vector, launch.bound.lds)
+        assert launch.bound.transcendental < launch.bound.vector
+
+
+def test_a_wave_by_itself_makes_no_product_twice():
+    """The same decode with four waves and with one: what differs is only who makes the product of scores."""
+    four, one = (verify(find_case(name, "gfx942")) for name in ("decode_d128", "decode_one_wave"))
+    for found, times in ((four, 2.5), (one, 1)):
+        matrix = found.launches[0].work["matrix operations"]
+        assert matrix.counted == times * matrix.charged
+    assert four.launches[0].work["global bytes read"] == one.launches[0].work["global bytes read"]
+
+
+@pytest.mark.parametrize("kept", ["captured", "random"])
+def test_captured_and_random_inputs(kept):
+    settings = {"h_q": 9, "h_kv": 3, "T_q": 130, "S_kv": 130}
+    found = verify(find_case("prefill_d64_causal", "gfx942", settings), inputs=kept)
+    assert found.inputs == kept
+    assert found.passed, found
+
+
+@pytest.mark.parametrize("keys", [1, 63, 64, 65])
+def test_lengths_that_hurt(keys):
+    found = verify(find_case("decode_d64", "gfx950", {"S_kv": keys, "h_q": 6, "h_kv": 2}))
+    assert found.passed, found
+
+
+def test_both_are_held_to_float64():
+    case = find_case("decode_d64", "gfx942", {"S_kv": 64})
+    wrong = replace(case.bench, reference=lambda spec, arrays: 1.01 * case.bench.reference(spec, arrays))
+    found = verify(replace(case, bench=wrong))
+    assert not found.machine_code.passed
+    assert not found.simulated.passed
+    assert not found.passed
+    assert found.between.passed
+
+
+def test_the_command_prints_values_work_and_time(tmp_path):
+    file = tmp_path / "v.json"
+    done = run("prefill_d64_causal", "--arch", "gfx950", "--set", "S_kv=97", "--set", "T_q=97", "--json", str(file))
+    assert done.exit_code == 0, done.output
+    for text in ("machine code (executed on a CPU) - float64", "bench (simulated) - float64", "machine code - bench",
+                 "matrix operations", "exponentials", "global bytes read", "LDS bytes a tile", "cycles: at least",
+                 "counts and published issue rates", "simulated"):  # fmt: skip
+        assert text in done.output
+    written = json.loads(file.read_text())
+    assert written["arch"] == "gfx950"
+    assert written["topology"] == MACHINES["gfx950"]
+    (launch,) = written["launches"]
+    assert launch["work"]["matrix operations"]["charged"] == launch["work"]["matrix operations"]["counted"]
+    assert str(launch["simulated_cycles"]) in done.output.replace(",", "")
+
+
+def test_the_same_twice(tmp_path):
+    first, second = (verify(find_case("sage_fp8", "gfx942")).model_dump_json() for _ in range(2))
+    assert first == second
+
+
+def test_a_result_of_run_can_be_verified(tmp_path):
+    file = tmp_path / "run.json"
+    sizes = ("dtype=f16", "T_q=50", "S_kv=50", "BLOCK_M=64", "BLOCK_N=32", "waves=2", "lds_bytes=8192")
+    words = [word for size in sizes for word in ("--set", size)]
+    done = CliRunner().invoke(app, ["run", "fa2_prefill", "--topology", "mi300x", "--json", str(file), *words])
+    assert done.exit_code == 0, done.output
+    assert run(str(file), "--arch", "gfx942").exit_code == 0
+
+
+def test_a_bench_and_a_file(tmp_path):
+    file = tmp_path / "spec.yaml"
+    file.write_text("bench: jenga_sparse\nT_q: 32\nS_kv: 64\nblock_k: 16\n")
+    assert run(str(file), "--arch", "gfx950").exit_code == 0
+    case = find_case("sage_attention", "gfx942")
+    assert (case.spec.form, case.spec.arch) == ("faithful", "gfx942")
+
+
+def test_the_list():
+    done = run("--list")
+    assert done.exit_code == 0
+    assert all(name in done.output for name in named_specs())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("decode_d46",), "'decode_d46' is no spec, no bench and no file (did you mean 'decode_d64'?)"),
+        ((), "which spec?"),
+        (("decode_d64", "--arch", "gfx1100"), "unknown architecture 'gfx1100'"),
+        (("gqa_prefill",), "bench gqa_prefill is written for a mesh"),
+        (("decode_multi_gpu",), "on several GPUs"),
+        (("ultraquant_decode",), "there is no compiled kernel for"),
+        (("prefill_d64", "--set", "T_q=64"), "takes as many queries as keys (300)"),
+        (("prefill_d64", "--set", "d_head=80"), "d_head=80: compiled kernels take a power of two"),
+        (("prefill_d64", "--set", "depth=3"), "unknown field 'depth'"),
+        (("prefill_d64", "--set", "BLOCK_N=48"), "Triton"),
+        (("paged_decode", "--set", "kv_dtype=i8"), "the compiled paged kernel has no factors"),
+    ],
+)
+def test_errors_say_what_is_wrong(words, message):
+    done = run(*words)
+    assert done.exit_code == 2
+    assert message in done.output
+    assert "Traceback" not in done.output
+
+
+def test_a_file_that_says_no_bench(tmp_path):
+    file = tmp_path / "spec.yaml"
+    for text in ("T_q: 32\n", "[1, 2]\n", "bench: {\n"):
+        file.write_text(text)
+        with pytest.raises(InputError, match=r"spec\.yaml"):
+            find_case(str(file), "gfx942")
+    file.write_text("bench: fa2_prefill\ncolour: red\n")
+    with pytest.raises(SpecError, match="colour"):
+        find_case(str(file), "gfx942")

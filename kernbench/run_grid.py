@@ -14,6 +14,7 @@ from kernbench.machine import Machine
 from kernbench.record import Trace, record
 from kernbench.run import CorrectnessResult, Engine, Mode, RunResult, Wall, scratch_by_line
 from kernbench.simulate.costs import PS
+from kernbench.simulate.launch.lower import matrix_operations
 from kernbench.specs.attention import BenchSpec
 from kernbench.specs.correctness import compare
 from kernbench.specs.implementation import Implementation
@@ -96,7 +97,7 @@ def run_grid_bench(
         scratch_by_line=scratch_by_line(largest),
         hbm_bytes=timed and timed.memory_nbytes(),
         link_bytes=timed and timed.link_nbytes(),
-        flops=timed and sum(alike * len(c.pes) * c.stream.flops for trace, alike in every for c in trace.classes),
+        flops=timed and sum(alike * n for n, alike in _operations(stages)),
         correctness=correctness,
         wall=Wall.of(clock),
         ledger=ledger_of(machine, bench, spec, timed=timed is not None),
@@ -123,6 +124,14 @@ def _traces(stages: Sequence[Stage | Collective]) -> Iterator[tuple[Trace, int]]
     for stage in stages:
         if isinstance(stage, Stage):
             yield from ((trace, stage.alike) for trace in stage.traces)
+
+
+def _operations(stages: Sequence[Stage | Collective]) -> Iterator[tuple[int, int]]:
+    """Yield the matrix operations of each recorded launch, and on how many SIPs it runs."""
+    for stage in stages:
+        if isinstance(stage, Stage):
+            for launch, trace in zip(stage.launches, stage.traces, strict=True):
+                yield matrix_operations(trace, launch.implementation), stage.alike
 
 
 def _doubts(machine: Machine, timed: Timed | None) -> list[str]:

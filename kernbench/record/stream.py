@@ -113,7 +113,7 @@ def build_stream(cls: PEClass) -> Stream:
         deps[:, 0].copy(),
         deps[:, 1].astype(np.int8),
         by_engine,
-        sum(_flops(c) for c in commands),
+        sum(flops_of(c) for c in commands),
     )
 
 
@@ -148,7 +148,8 @@ def _formats(command: Command, tiles: tuple[TileInfo, ...]) -> str:
     return ",".join(dict.fromkeys(kinds))
 
 
-def _flops(command: Command) -> int:
+def flops_of(command: Command) -> int:
+    """Return the floating-point operations of a command's product, a multiply-add is two; 0 for other commands."""
     if command.op not in ("dot", "composite"):
         return 0
     batch, m, n, k = command.work[:4]

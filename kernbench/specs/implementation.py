@@ -43,6 +43,10 @@ class Implementation(BaseModel):
     keys_across_waves: bool = Field(
         False, description="waves are spread over the keys of a tile, so that each of its reductions crosses them"
     )
+    score_copies: int = Field(
+        1, ge=1, le=32, description="waves that make the same scores and softmax, each for itself; Triton on AMD: "
+        "waves x rows of the instruction / rows of the tile"
+    )
     overlap: bool = Field(
         False, description="matrix and vector work of a PE's workgroups overlap; else each holds both engines"
     )

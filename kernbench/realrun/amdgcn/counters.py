@@ -40,6 +40,8 @@ class Tally:
     scalar_array_bytes: int = 0
     """Without those of the argument block and the dispatch packet."""
     distinct_read_bytes: int = 0
+    uniform_read_bytes: int = 0
+    """Read by instructions whose lanes all read the same address."""
     global_read_bytes: int = 0
     global_write_bytes: int = 0
     read_lines: int = 0
@@ -52,18 +54,19 @@ class Tally:
     def add_global(self, at: Addresses, active: Bools, width: int, writes: bool) -> None:
         """Count the bytes of active lanes, and the distinct addresses and 64-byte lines of each wave's instruction."""
         nbytes = width * int(np.count_nonzero(active))
-        addresses, lines = count_distinct(at, active, width) if nbytes else (0, 0)
+        addresses, lines, uniform = count_distinct(at, active, width) if nbytes else (0, 0, 0)
         if writes:
             self.global_write_bytes += nbytes
             self.write_lines += lines
         else:
             self.global_read_bytes += nbytes
             self.distinct_read_bytes += width * addresses
+            self.uniform_read_bytes += width * uniform
             self.read_lines += lines
 
 
-def count_distinct(at: Addresses, active: Bools, width: int) -> tuple[int, int]:
-    """Count distinct addresses, and distinct 64-byte lines, over each wave's active lanes."""
+def count_distinct(at: Addresses, active: Bools, width: int) -> tuple[int, int, int]:
+    """Count distinct addresses and 64-byte lines over each wave's active lanes, and lanes that all share an address."""
     none = np.uint64(2**64 - 1)
     ordered = at if active.all() else np.where(active, at, none)
     if not (ordered[:, 1:] >= ordered[:, :-1]).all():
@@ -73,7 +76,10 @@ def count_distinct(at: Addresses, active: Bools, width: int) -> tuple[int, int]:
     if (first != last).any():
         last = np.where(ordered == none, first, last)
         first = np.sort(np.concatenate([first, last], axis=1), axis=1)
-    return _count_runs(ordered, none), _count_runs(first, none // line_bytes)
+    lines = _count_runs(first, none // line_bytes)
+    least, most = ordered[:, :1], np.where(ordered == none, np.uint64(0), ordered).max(axis=1, keepdims=True)
+    uniform = int(np.count_nonzero((ordered != none) & (least == most)))
+    return _count_runs(ordered, none), lines, uniform
 
 
 def _count_runs(ordered: Addresses, none: np.uint64) -> int:
@@ -86,8 +92,9 @@ def counters_of(opcodes: Iterable[tuple[str, int]], waves: int, tally: Tally) ->
     """Return counters by rocprof's names, from how often each opcode was executed by a wave.
 
     Names in lower case are not rocprof's: bytes asked for by active lanes (``distinct``: addresses of a wave's
-    instruction once each), distinct 64-byte lines of each wave's instruction, and bytes of scalar instructions, which
-    read for a whole wave (``array``: without the argument block).
+    instruction once each; ``uniform``: by instructions whose lanes all read one address), distinct 64-byte lines of
+    each wave's instruction, and bytes of scalar instructions, which read for a whole wave (``array``: without the
+    argument block).
     """
     found = dict.fromkeys(("SQ_WAVES", "SQ_INSTS", "SQ_INSTS_VALU", "SQ_INSTS_SALU", "SQ_INSTS_SMEM",
                            "SQ_INSTS_VMEM_RD", "SQ_INSTS_VMEM_WR", "SQ_INSTS_FLAT", "SQ_INSTS_LDS",
@@ -102,6 +109,7 @@ def counters_of(opcodes: Iterable[tuple[str, int]], waves: int, tally: Tally) ->
         "scalar_array_bytes": tally.scalar_array_bytes,
         "global_read_bytes": tally.global_read_bytes,
         "global_read_distinct_bytes": tally.distinct_read_bytes,
+        "global_read_uniform_bytes": tally.uniform_read_bytes,
         "global_write_bytes": tally.global_write_bytes,
         "global_read_lines_64B": tally.read_lines,
         "global_write_lines_64B": tally.write_lines,

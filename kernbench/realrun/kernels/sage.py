@@ -43,7 +43,8 @@ def sage_tile(
     row = tile * 16 // block_q
     if MASK == 4:
         j = tl.arange(0, LISTED)
-        ids = tl.load(kept + row * listed + j, mask=j < tl.minimum(tl.load(count + row), listed), other=-1)
+        ids = tl.load(kept + row * listed + j, mask=j < listed, other=-1)
+        ids = tl.where(j < tl.load(count + row), ids, -1)
     m = tl.full([16], -1e30, tl.float32)
     l = tl.zeros([16], tl.float32)
     acc = tl.zeros([16, D], tl.float32)

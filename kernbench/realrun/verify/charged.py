@@ -11,6 +11,9 @@ from kernbench.dtypes import DTYPES
 from kernbench.record import Trace
 from kernbench.record.trace import Command, PEClass, Ref
 from kernbench.simulate.launch.commands import is_of_rows
+from kernbench.simulate.launch.lower import copied, matrix_operations
+from kernbench.simulate.launch.scores import is_tile
+from kernbench.specs.implementation import Implementation
 
 EXPONENTIALS = ("exp", "exp2")
 RECIPROCALS = ("divide", "log", "log2", "sqrt", "rsqrt")
@@ -21,8 +24,8 @@ RECIPROCALS = ("divide", "log", "log2", "sqrt", "rsqrt")
 class Charged:
     """Work of one launch over all of its workgroups."""
 
-    products: tuple[int, ...]
-    """Floating-point operations of the products of each source line, a multiply-add is two; tiles are whole."""
+    matrix_operations: int
+    """A multiply-add is two; tiles are whole."""
     tile_exponentials: int
     """Exponentials of whole tiles: the model charges for each."""
     row_exponentials: int
@@ -35,8 +38,6 @@ class Charged:
     """Global memory, as workgroups ask for it, in front of the caches."""
     single_bytes: int
     """Those bytes read that are loads of one number: factors, entries of tables."""
-    loaded_tiles: frozenset[int]
-    """Sizes of whole tiles that are loaded, in bytes."""
     staged_bytes: int
     """Loaded operands of products, each once: what goes through LDS if every wave takes its own part."""
     tiles: int
@@ -44,31 +45,20 @@ class Charged:
     empty_groups: int
     """Workgroups that have no such tile, in a launch where others have."""
 
-    @property
-    def matrix_operations(self) -> int:
-        """Operations of all products."""
-        return sum(self.products)
-
     @classmethod
-    def of(cls, trace: Trace) -> Charged:
-        """Add up the commands of a recorded grid."""
-        products: dict[int, int] = {}
+    def of(cls, trace: Trace, implementation: Implementation) -> Charged:
+        """Add up the commands of a recorded grid, those that several waves do for themselves as often."""
         sums: dict[str, int] = defaultdict(int)
-        sizes: dict[bool, set[int]] = {False: set(), True: set()}
         for part in trace.classes:
             loaded: dict[int, int] = {}
             before = sums["tiles"]
-            for command in part.commands:
-                if command.op == "dot":
-                    batch, m, n, k = command.work[:4]
-                    products[command.line] = products.get(command.line, 0) + 2 * batch * m * n * k * len(part.pes)
+            copies = copied(part, implementation)
+            for i, command in enumerate(part.commands):
                 for name, amount in _work(command, part, loaded):
-                    sums[name] += amount * len(part.pes)
-            is_empty = sums["tiles"] == before
-            sums["empty"] += len(part.pes) * is_empty
-            sizes[is_empty].update(_whole_bytes(c) for c in part.commands if c.op == "load" and c.access is not None)
+                    sums[name] += amount * len(part.pes) * (copies.get(i, 1) if name == "tile_exp" else 1)
+            sums["empty"] += len(part.pes) * (sums["tiles"] == before)
         return cls(
-            products=tuple(products[line] for line in sorted(products)),
+            matrix_operations=matrix_operations(trace, implementation),
             tile_exponentials=sums["tile_exp"],
             row_exponentials=sums["row_exp"],
             tile_divisions=sums["tile_div"],
@@ -76,7 +66,6 @@ class Charged:
             read_bytes=sums["read"],
             written_bytes=sums["written"],
             single_bytes=sums["single"],
-            loaded_tiles=frozenset(sizes[False] - sizes[True]),
             staged_bytes=sums["staged"],
             tiles=sums["tiles"],
             empty_groups=sums["empty"] if sums["tiles"] else 0,
@@ -104,7 +93,7 @@ def _work(command: Command, part: PEClass, loaded: dict[int, int]) -> Iterator[t
         kind = "exp" if command.name in EXPONENTIALS else "div" if command.name in RECIPROCALS else ""
         if kind:
             shapes = [s.shape for s in command.srcs if isinstance(s, Ref)] + [part.tiles[t].shape for t in command.dst]
-            yield f"{'tile' if any(_is_tile(shape) for shape in shapes) else 'row'}_{kind}", elements
+            yield f"{'tile' if any(is_tile(shape) for shape in shapes) else 'row'}_{kind}", elements
         if command.name == "max" and is_of_rows(command):
             yield "tiles", 1
 
@@ -112,7 +101,3 @@ def _work(command: Command, part: PEClass, loaded: dict[int, int]) -> Iterator[t
 def _whole_bytes(command: Command) -> int:
     assert command.access is not None
     return math.prod(command.access.shape) * DTYPES[command.access.dtype].bits // 8
-
-
-def _is_tile(shape: tuple[int, ...]) -> bool:
-    return len(shape) > 1 and shape[-1] > 1 and math.prod(shape[:-1]) > 1

@@ -30,6 +30,8 @@ class Counted:
     """Read by scalar instructions, each for a whole wave; arguments of the launch excluded."""
     repeated_bytes: int
     """Those of them that another lane of the same instruction reads as well."""
+    uniform_bytes: int
+    """Those by instructions whose lanes all read the same address."""
     written_bytes: int
     lds_bytes: int
     lds_write_bytes: int
@@ -50,6 +52,7 @@ class Counted:
             read_bytes=counters["global_read_bytes"],
             scalar_bytes=counters["scalar_array_bytes"],
             repeated_bytes=counters["global_read_bytes"] - counters["global_read_distinct_bytes"],
+            uniform_bytes=counters["global_read_uniform_bytes"],
             written_bytes=counters["global_write_bytes"],
             lds_bytes=counters["lds_bytes"],
             lds_write_bytes=counters["lds_write_bytes"],
@@ -67,6 +70,16 @@ class Work:
     charged: int
     counted: int
     note: str = ""
+
+
+def instruction_rows(opcodes: dict[str, int]) -> int | None:
+    """Return the rows of the matrix instructions, if all have as many.
+
+    >>> instruction_rows({"v_mfma_f32_16x16x32_f16": 3, "v_mfma_f32_16x16x16_f16": 3})
+    16
+    """
+    rows = {mfma_shape(base_name(opcode))[0] for opcode in opcodes if opcode.startswith("v_mfma")}
+    return rows.pop() if len(rows) == 1 else None
 
 
 def instruction_of(opcodes: dict[str, int]) -> str | None:
@@ -89,8 +102,8 @@ def differences(charged: Charged, counted: Counted, waves: int, groups: int) -> 
     """
     lds = f"{counted.lds_write_bytes:,} written, the rest read" if counted.lds_bytes else ""
     return {
-        "matrix operations": _matrix(charged, counted, waves),
-        "exponentials": _exponentials(charged, counted, waves),
+        "matrix operations": Work(charged.matrix_operations, counted.matrix_operations),
+        "exponentials": _exponentials(charged, counted),
         "other transcendentals": _other(charged, counted, waves * groups),
         "global bytes read": _read(charged, counted, waves, groups),
         "global bytes written": Work(charged.written_bytes, counted.written_bytes),
@@ -98,16 +111,7 @@ def differences(charged: Charged, counted: Counted, waves: int, groups: int) -> 
     }
 
 
-def _matrix(charged: Charged, counted: Counted, waves: int) -> Work:
-    note, more = "", counted.matrix_operations - charged.matrix_operations
-    same = [i + 1 for i, product in enumerate(charged.products) if more and more == (waves - 1) * product]
-    if same:
-        which = f"product {same[0]}" if len(same) == 1 else f"one of {len(charged.products)} equal products"
-        note = f"each of {waves} waves makes the whole of {which}"
-    return Work(charged.matrix_operations, counted.matrix_operations, note)
-
-
-def _exponentials(charged: Charged, counted: Counted, waves: int) -> Work:
+def _exponentials(charged: Charged, counted: Counted) -> Work:
     """The model charges for tiles; a row's one exponential is computed by as many lanes as hold the row.
 
     A software pipeline's last pass is executed, and its result thrown away, by a workgroup that has no tile.
@@ -115,18 +119,15 @@ def _exponentials(charged: Charged, counted: Counted, waves: int) -> Work:
     tile, row = charged.tile_exponentials, charged.row_exponentials
     notes: list[str] = []
     of_empty = charged.empty_groups * tile // charged.tiles if charged.tiles else 0
-    for times in (1, waves):
-        for thrown in sorted({0, of_empty}):
-            rest = counted.exponentials - times * (tile + thrown)
-            lanes, left = divmod(rest, row) if row else (0, rest)
-            if notes or rest < 0 or left or lanes & (lanes - 1):
-                continue
-            if times > 1:
-                notes.append(f"each of {waves} waves computes the whole tile")
-            if thrown:
-                notes.append(f"{charged.empty_groups} workgroups without keys compute a tile and throw it away")
-            if lanes:
-                notes.append(f"one a row, in {lanes} lanes, is not charged")
+    for thrown in sorted({0, of_empty}):
+        rest = counted.exponentials - tile - thrown
+        lanes, left = divmod(rest, row) if row else (0, rest)
+        if notes or rest < 0 or left or lanes & (lanes - 1):
+            continue
+        if thrown:
+            notes.append(f"{charged.empty_groups} workgroups without keys compute a tile and throw it away")
+        if lanes:
+            notes.append(f"one a row, in {lanes} lanes, is not charged")
     if not tile and row and not notes:
         notes.append(f"{row:,} of rows and columns are not charged")
     return Work(tile, counted.exponentials, "; ".join(notes))
@@ -146,23 +147,21 @@ def _other(charged: Charged, counted: Counted, waves_of_launch: int) -> Work:
 
 
 def _read(charged: Charged, counted: Counted, waves: int, groups: int) -> Work:
-    """Tiles are read by lanes; single numbers by lanes too, or by scalar instructions, in each wave anew."""
-    total = counted.read_bytes + counted.scalar_bytes
-    notes: list[str] = []
-    of_tiles = charged.read_bytes - charged.single_bytes
-    more = counted.read_bytes - of_tiles
-    each = more // charged.empty_groups if charged.empty_groups else 0
-    again = total - counted.repeated_bytes - charged.read_bytes
-    others = (waves - 1) * groups
-    if total == charged.read_bytes:
-        pass
-    elif total - counted.repeated_bytes == charged.read_bytes:
-        notes.append(f"{counted.repeated_bytes:,} are read by several lanes at once")
-    elif counted.repeated_bytes and others and again > 0 and again % others == 0:
-        notes.append(f"{counted.repeated_bytes:,} are read by several lanes at once")
-        notes.append(f"{again // others:,} of a workgroup by each of its {waves} waves")
-    elif more == 0:
-        notes.append(f"tiles are equal; single numbers are {counted.scalar_bytes:,}, charged {charged.single_bytes:,}")
-    elif each in charged.loaded_tiles and each * charged.empty_groups == more:
-        notes.append(f"each of {charged.empty_groups} workgroups without keys reads a tile of {each:,}")
-    return Work(charged.read_bytes, total, "; ".join(notes))
+    """Tiles are read by lanes; single numbers by all lanes of each wave, or by its scalar unit."""
+    total, note = counted.read_bytes + counted.scalar_bytes, ""
+    rest = total - counted.repeated_bytes - charged.read_bytes
+    if total != charged.read_bytes and counted.read_bytes - counted.uniform_bytes == _of_tiles(charged):
+        singles = counted.uniform_bytes + counted.scalar_bytes
+        note = f"tiles are equal; single numbers {singles:,} by all lanes and waves, charged {charged.single_bytes:,}"
+    elif total != charged.read_bytes:
+        each, left = divmod(rest, max((waves - 1) * groups, 1))
+        note = f"{counted.repeated_bytes:,} are read by several lanes at once"
+        if rest > 0 and not left and waves > 1:
+            note += f"; {each:,} of a workgroup are read by each of its {waves} waves"
+        elif rest:
+            note += f"; {rest:+,} is not explained"
+    return Work(charged.read_bytes, total, note)
+
+
+def _of_tiles(charged: Charged) -> int:
+    return charged.read_bytes - charged.single_bytes

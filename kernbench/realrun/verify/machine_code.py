@@ -58,6 +58,14 @@ class MachineLaunch:
         """Workgroups of the launch."""
         return int(np.prod(self.grid))
 
+    def score_copies(self, instruction_rows: int | None) -> int:
+        """Return how many waves make the same scores, if a tile has fewer rows than the waves take."""
+        constants = dict(self.code.recipe.constants)
+        rows = next((constants[name] for name in ("GP", "BH", "BM") if name in constants), None)
+        if rows is None or instruction_rows is None:
+            return 1
+        return max(1, self.code.recipe.waves * instruction_rows // int(rows))
+
     def run(self, strict: bool = True) -> LaunchResult:
         """Execute the machine code; the tensors hold the results."""
         held = {id(a): a.numpy() for a in self.args if isinstance(a, Tensor)}

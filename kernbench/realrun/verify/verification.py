@@ -17,7 +17,7 @@ from kernbench.grid_time import Timed
 from kernbench.realrun.amdgcn.kernel import LaunchResult
 from kernbench.realrun.verify.bound import Bound, bound_of
 from kernbench.realrun.verify.charged import Charged
-from kernbench.realrun.verify.counted import Counted, Work, differences, instruction_of
+from kernbench.realrun.verify.counted import Counted, Work, differences, instruction_of, instruction_rows
 from kernbench.realrun.verify.machine_code import MachineLaunch
 from kernbench.realrun.verify.specs import Case
 from kernbench.run import CorrectnessResult
@@ -60,6 +60,7 @@ class LaunchCounts(_Part):
     compiler: str
     registers: int = Field(description="vector registers of a lane, accumulation registers included")
     lds_bytes: int = Field(description="dynamic LDS of a workgroup")
+    score_copies: int = Field(description="waves that make the same scores, each for itself; charged as often")
     tiles: int = Field(description="tiles of scores over the launch; 0 if rows are handled one by one")
     work: dict[str, Count]
     counters: dict[str, int] = Field(description="by rocprof's names")
@@ -143,8 +144,8 @@ def verify(
     times = [part.makespan_ps for part in Timed.of(stages, machine, "compiled").parts()]
 
     launches = [
-        _counts(twin, result, Charged.of(stage.traces[0]), ps, case)
-        for twin, result, stage, ps in zip(twins, done, stages, times, strict=True)
+        _counts(twin, result, Charged.of(stage.traces[0], step.implementation), ps, case)
+        for twin, result, step, stage, ps in zip(twins, done, fitted, stages, times, strict=True)
     ]
     return Verification(
         bench=bench.name,
@@ -171,12 +172,17 @@ def _launches(case: Case, spec: Any, arrays: dict[str, np.ndarray]) -> tuple[lis
 
 
 def _with_what_it_occupies(step: GridLaunch, twin: MachineLaunch, done: LaunchResult) -> GridLaunch:
-    """Give a launch the registers, LDS and matrix instruction that its compiler chose."""
+    """Give a launch the registers, LDS, matrix instruction and copies of the scores that its compiler chose.
+
+    Triton lays the waves of chained products along the rows, so that those that find no rows of their own repeat
+    others' scores: a rule of its AMD backend, which is not read off the counts.
+    """
     chosen = step.implementation.replace(
         registers=min(twin.kernel.registers, 512),
         lds_bytes=twin.code.lds_bytes,
         waves=twin.code.recipe.waves,
         instruction=instruction_of(done.opcodes),
+        score_copies=twin.score_copies(instruction_rows(done.opcodes)),
     )
     return replace(step, implementation=chosen)
 
@@ -199,6 +205,7 @@ def _counts(twin: MachineLaunch, done: LaunchResult, charged: Charged, ps: int, 
         compiler=twin.code.compiler,
         registers=twin.kernel.registers,
         lds_bytes=twin.code.lds_bytes,
+        score_copies=twin.score_copies(instruction_rows(done.opcodes)),
         tiles=charged.tiles,
         work={name: _count(work) for name, work in differences(charged, counted, recipe.waves, twin.groups).items()},
         counters=done.counters,

@@ -52,15 +52,15 @@ class Costs:
         self._sums: dict[tuple[int, ...], int] = {}
 
     # ------------------------------------------------------------------ vector work
-    def cycles(self, command: Command, tiles: tuple[TileInfo, ...]) -> Fraction:
-        """Return the lane-cycles of a vector operation."""
+    def cycles(self, command: Command, tiles: tuple[TileInfo, ...], copies: int = 1) -> Fraction:
+        """Return the lane-cycles of a vector operation that so many waves do, each for itself."""
         name = command.name
         shapes = [source.shape for source in command.srcs if isinstance(source, Ref)]
         shapes += [tiles[tile].shape for tile in command.dst]
         if name in FREE or all(self._is_vector(shape) for shape in shapes):
             return self._once(("nothing",), lambda: Fraction(0))
         stored = format_of(command.srcs[0], tiles) if name == "cast" else ""
-        elements = math.prod(command.work)  # times passes, if it has several
+        elements = math.prod(command.work) * copies  # times passes, if it has several
         each = convert_of if stored in self._machine.pe.vector.convert else cost_of
         return self._once(
             (name, elements, stored), lambda: elements * each(self._machine, stored if each is convert_of else name)
@@ -100,14 +100,14 @@ class Costs:
         return self._sums[key]
 
     # ------------------------------------------------------------------ matrix work
-    def product(self, command: Command, tiles: tuple[TileInfo, ...]) -> Fraction:
-        """Return the exact picoseconds of a product."""
+    def product(self, command: Command, tiles: tuple[TileInfo, ...], copies: int = 1) -> Fraction:
+        """Return the exact picoseconds of a product that so many waves make, each for itself."""
         matrix = self._machine.pe.matrix
         dtype = min((format_of(source, tiles) for source in command.srcs[:2]), key=lambda name: rate_of(matrix, name))
         batch, m, n, k = command.work[:4]
         return self._once(
-            ("dot", dtype, *command.work),
-            lambda: batch * product_ps(self._machine, dtype, self._instruction(m), m, n, k),
+            ("dot", dtype, copies, *command.work),
+            lambda: copies * batch * product_ps(self._machine, dtype, self._instruction(m), m, n, k),
         )
 
     def whole(self, exact: Fraction) -> int:

@@ -8,6 +8,7 @@ vector operations between two products, waits or stores, is a RUN that is waited
 * What a product's loaded operands cost the vector engine counts with the vector work before the product, or behind it
   where there is none before; an operand that stays the same through a loop costs nothing.
 * An accumulator that vector work has rescaled takes up its product by one addition an element.
+* Where the implementation has several copies of the scores, their products and vector work cost so many times as much.
 * Behind the vector work of a softmax comes a PAUSE: reductions that cross waves, and the latency of the two products
   around it that nothing hides. Other reductions across waves pause where they stand.
 * A tile of results that is narrowed to be stored passes through scratch, for as long as the workgroup's ``end``.
@@ -27,12 +28,14 @@ from kernbench.dtypes import DTYPES
 from kernbench.errors import InputError
 from kernbench.machine import Machine
 from kernbench.machine.workgroups import WorkgroupGrid
+from kernbench.record.stream import flops_of
 from kernbench.record.trace import Command, PEClass, Ref, Trace
 from kernbench.simulate.launch import steps
 from kernbench.simulate.launch.commands import Costs, format_of, is_of_rows
 from kernbench.simulate.launch.fold import Written, folded
 from kernbench.simulate.launch.places import Resources, places_of, workgroup_of
 from kernbench.simulate.launch.rounds import DRAIN, Plan, plan_of
+from kernbench.simulate.launch.scores import commands_on_scores
 from kernbench.simulate.launch.shared import SECTOR, shared_tiles
 from kernbench.simulate.launch.steps import MATRIX, START, VECTOR, Launch, Workgroup
 from kernbench.specs.implementation import Implementation
@@ -74,7 +77,9 @@ def lower(
     costs = Costs(machine, implementation)
     shared = shared_tiles(trace)
     classes = tuple(
-        _Lowering(cls, machine, costs, plan_of(cls, implementation), numbers).workgroup(fold)
+        _Lowering(
+            cls, machine, costs, plan_of(cls, implementation), numbers, copied(cls, implementation)
+        ).workgroup(fold)
         for cls, numbers in zip(trace.classes, shared.of, strict=True)
     )
     class_of = np.zeros(trace.n_pes, np.int32)
@@ -84,6 +89,22 @@ def lower(
     if warm and len(places.levels) > 1 and _loaded_nbytes(trace) <= places.levels[-2].capacity:
         first_level = len(places.levels) - 2
     return Launch(places, classes, class_of, shared.base, shared.tiles, first_level)
+
+
+def copied(cls: PEClass, implementation: Implementation) -> dict[int, int]:
+    """Return the commands that several waves do, each for itself, and how many waves."""
+    copies = implementation.score_copies
+    return dict.fromkeys(commands_on_scores(cls), copies) if copies > 1 else {}
+
+
+def matrix_operations(trace: Trace, implementation: Implementation) -> int:
+    """Return the floating-point operations that a launch's matrix engines do, a multiply-add is two."""
+    total = 0
+    for cls in trace.classes:
+        copies = copied(cls, implementation)
+        again = sum((n - 1) * flops_of(cls.commands[i]) for i, n in copies.items() if cls.commands[i].op == "dot")
+        total += len(cls.pes) * (cls.stream.flops + again)
+    return total
 
 
 def _loaded_nbytes(trace: Trace) -> int:
@@ -101,6 +122,8 @@ class _Lowering:
     plan: Plan
     numbers: dict[int, tuple[int, int]]
     """Command → stream and offset of the shared tile that it loads."""
+    copies: dict[int, int] = field(default_factory=dict)
+    """Command → waves that do it, each for itself; 1 where it is not named."""
     out: Written = field(default_factory=Written)
     pending: dict[int, int] = field(default_factory=dict)
     """Loads that nobody has waited for yet, and their tokens."""
@@ -147,7 +170,7 @@ class _Lowering:
                 self.out.ends.append(ended)
             if index in begins:
                 self.out.marks[index] = len(self.out.steps)
-            self._lower(command)
+            self._lower(index, command)
         self._ask_late()
         self._flush()
         if len(self.out.ends) < len(self.plan.loops):
@@ -157,11 +180,11 @@ class _Lowering:
             return folded(self.out, self.plan, self.tokens)
         return Workgroup(tuple(self.out.steps), (), (), 0)
 
-    def _lower(self, command: Command) -> None:
+    def _lower(self, index: int, command: Command) -> None:
         if command.op == "dot":
-            self._dot(command)
+            self._dot(index, command)
         elif command.op == "vector":
-            self._vector(command)
+            self._vector(index, command)
         elif command.op == "store":
             self._store(command)
         elif command.op != "load":
@@ -218,7 +241,7 @@ class _Lowering:
             self._ask(load)
 
     # ------------------------------------------------------------------ products
-    def _dot(self, command: Command) -> None:
+    def _dot(self, index: int, command: Command) -> None:
         tiles, accumulator = self.cls.tiles, command.srcs[2] if len(command.srcs) > 2 else None
         rows = command.work[1]
         for operand in command.srcs[:2]:
@@ -235,11 +258,11 @@ class _Lowering:
         if self.work or self.pause:
             self._flush()
         self._wait_for_all(self._loads_of(command))
-        self.product.append(self.costs.product(command, tiles))
+        self.product.append(self.costs.product(command, tiles, self.copies.get(index, 1)))
         self._writes(command)
 
     # ------------------------------------------------------------------ vector work
-    def _vector(self, command: Command) -> None:
+    def _vector(self, index: int, command: Command) -> None:
         tiles = self.cls.tiles
         sources = [s for s in command.srcs if isinstance(s, Ref)]
         if command.name in ("cast", "trans") and sources[0].tile in self.loaded:
@@ -253,7 +276,7 @@ class _Lowering:
             access = self.cls.commands[self.loaded[source.tile]].access if source.tile in self.loaded else None
             if access is not None and format_of(source, tiles) != access.dtype:
                 self._add(self.costs.widened(source, access, tiles))
-        self._add(self.costs.cycles(command, tiles))
+        self._add(self.costs.cycles(command, tiles, self.copies.get(index, 1)))
         pause = self.costs.reduction(command)
         self.pause += pause
         if command.name == "max" and is_of_rows(command):

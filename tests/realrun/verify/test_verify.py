@@ -11,8 +11,10 @@ from kernbench.errors import InputError, SpecError
 from kernbench.realrun.verify import MACHINES, find_case, named_specs, verify
 
 ARCHITECTURES = ["gfx942", "gfx950"]
-LOW_ROWS = {"decode_partial": 4, "paged_partial": 2, "mla_partial": 4}
-"""Waves of the kernels with 16 rows: Triton lets each make the whole product of scores."""
+UNEXPLAINED = ("sage_row_i4",)
+"""Reads its factors once a tile of 16 keys, which the bench does once a block: 0.1 % of all bytes."""
+LOW_ROWS = {"decode_partial", "paged_partial", "mla_partial"}
+"""Kernels with 16 rows: Triton lets each wave make the whole product of scores."""
 
 
 def run(*words):
@@ -28,26 +30,21 @@ def test_every_named_spec(name, arch):
     for launch in found.launches:
         assert launch.code.endswith(arch), "its code comes with kernbench"
         work = launch.work
-        matrix, written, read = (work[n] for n in ("matrix operations", "global bytes written", "global bytes read"))
-        assert written.counted == written.charged
-        if launch.kernel in LOW_ROWS and launch.waves > 1:
-            assert launch.waves == LOW_ROWS[launch.kernel]
-            assert matrix.note.startswith(f"each of {launch.waves} waves makes the whole of")
-        else:
-            assert matrix.counted == matrix.charged
-        assert work["exponentials"].note or work["exponentials"].counted == work["exponentials"].charged
-        assert read.note or abs(read.counted / read.charged - 1) < 0.17
+        for kind in ("matrix operations", "global bytes written"):
+            assert work[kind].counted == work[kind].charged
+        for kind in ("exponentials", "global bytes read"):
+            assert work[kind].counted == work[kind].charged or work[kind].note
+            assert "not explained" not in work[kind].note or name in UNEXPLAINED
+        assert (launch.score_copies > 1) == (launch.kernel in LOW_ROWS and launch.waves > 1)
         assert 0 < launch.bound.cycles == max(launch.bound.matrix, launch.bound.vector, launch.bound.lds)
         assert launch.bound.transcendental < launch.bound.vector
 
 
 def test_a_wave_by_itself_makes_no_product_twice():
     """The same decode with four waves and with one: what differs is only who makes the product of scores."""
-    four, one = (verify(find_case(name, "gfx942")) for name in ("decode_d128", "decode_one_wave"))
-    for found, times in ((four, 2.5), (one, 1)):
-        matrix = found.launches[0].work["matrix operations"]
-        assert matrix.counted == times * matrix.charged
-    assert four.launches[0].work["global bytes read"] == one.launches[0].work["global bytes read"]
+    four, one = (verify(find_case(name, "gfx942")).launches[0] for name in ("decode_d128", "decode_one_wave"))
+    assert four.work["matrix operations"].counted == 2.5 * one.work["matrix operations"].counted
+    assert four.work["global bytes read"] == one.work["global bytes read"]
 
 
 @pytest.mark.parametrize("kept", ["captured", "random"])

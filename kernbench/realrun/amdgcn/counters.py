@@ -3,6 +3,7 @@
 The rules of inclusion, each fixed by a recording of real hardware (docs/machine-code.md says which):
 
 * ``SQ_INSTS`` counts every instruction, waits and ``s_endpgm`` included; ``SQ_INSTS_SALU`` neither branches nor waits.
+* Atomics count as writes of memory; no recording has fixed this rule.
 * A packed instruction counts once. ``..._ADD_F32`` counts additions and subtractions and no maximum.
 * ``..._MFMA_MOPS_*`` counts 512 floating-point operations, multiply and add separately.
 """
@@ -112,7 +113,8 @@ def classify(opcode: str) -> list[tuple[str, int]]:
         return [("SQ_INSTS_LDS", 1)]
     if opcode.startswith(("global_", "buffer_", "scratch_", "flat_")):
         flat = [("SQ_INSTS_FLAT", 1)] if opcode.startswith("flat_") else []
-        return [("SQ_INSTS_VMEM_WR" if "_store" in opcode else "SQ_INSTS_VMEM_RD", 1), *flat]
+        writes = "_store" in opcode or "_atomic_" in opcode
+        return [("SQ_INSTS_VMEM_WR" if writes else "SQ_INSTS_VMEM_RD", 1), *flat]
     return [("SQ_INSTS_VALU", 1), *_classify_vector(base_name(opcode))]
 
 

@@ -270,9 +270,9 @@ def main(count, first=0):
     for number in range(first, first + count):
         kind, outcome, text, arch = try_fault(number)
         found[kind, outcome] += 1
-        if outcome in ("same", "another result") and kind != "target" and shutil.which("llvm-mc-22"):
-            if complaint := complaint_of_llvm(text, arch):
-                complaints.append(f"{number} {kind}, {outcome}: {complaint}")
+        executed = outcome in ("same", "another result") and kind != "target"
+        complaint = complaint_of_llvm(text, arch) if executed and shutil.which("llvm-mc-22") else ""
+        complaints += [f"{number} {kind}, {outcome}: {complaint}"] if complaint else []
     outcomes = ["InputError", "KernelError", "same", "another result"]
     print(f"{'fault':18s}", *(f"{o:>14s}" for o in outcomes))
     for kind in FAULTS:

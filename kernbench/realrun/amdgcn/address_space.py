@@ -35,7 +35,7 @@ class Region:
     def words(self, width: int) -> Any:
         """Return the whole words of ``width`` bytes."""
         whole = self.bytes.size // width * width
-        return self.bytes[:whole].view({1: np.uint8, 2: np.uint16, 4: np.uint32}[width])
+        return self.bytes[:whole].view({1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}[width])
 
 
 class AddressSpace:

@@ -3,6 +3,7 @@
 The rules of inclusion, each fixed by a recording of real hardware (docs/machine-code-recordings.md):
 
 * ``SQ_INSTS`` counts every instruction, waits and ``s_endpgm`` included; ``SQ_INSTS_SALU`` neither branches nor waits.
+* Atomics count as writes of memory; no recording has fixed this rule.
 * A packed instruction counts once. ``..._ADD_F32`` counts additions and subtractions and no maximum.
 * Of the steps of a division, ``..._FMA_F32`` counts ``v_div_fmas``; nothing of this kind counts ``v_div_scale``,
   ``v_div_fixup`` or ``v_ldexp``.
@@ -137,7 +138,8 @@ def classify(opcode: str) -> list[tuple[str, int]]:
         return [("SQ_INSTS_LDS", 1)]
     if opcode.startswith(("global_", "buffer_", "scratch_", "flat_")):
         flat = [("SQ_INSTS_FLAT", 1)] if opcode.startswith("flat_") else []
-        return [("SQ_INSTS_VMEM_WR" if "_store" in opcode else "SQ_INSTS_VMEM_RD", 1), *flat]
+        writes = "_store" in opcode or "_atomic_" in opcode
+        return [("SQ_INSTS_VMEM_WR" if writes else "SQ_INSTS_VMEM_RD", 1), *flat]
     return [("SQ_INSTS_VALU", 1), *_classify_vector(base_name(opcode))]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernbench.errors import InputError, nearest
-from kernbench.realrun.amdgcn import convert, lanes, lds, masks, memory, mfma, packed, scalar, vector
+from kernbench.realrun.amdgcn import atomics, convert, dot, lanes, lds, masks, memory, mfma, packed, scalar, vector
 from kernbench.realrun.amdgcn.assembly import ARCHITECTURES, DATA, Assembly, Line
 from kernbench.realrun.amdgcn.execute import Program
 from kernbench.realrun.amdgcn.instruction import Decoder, Instruction, nothing, refuse_modifiers
@@ -12,6 +12,7 @@ from kernbench.realrun.amdgcn.vector import base_name
 DECODERS: dict[str, Decoder] = {
     **vector.DECODERS, **packed.DECODERS, **masks.DECODERS, **lanes.DECODERS, **scalar.DECODERS,
     **memory.DECODERS, **lds.DECODERS, **mfma.DECODERS, **convert.DECODERS,
+    **atomics.DECODERS, **dot.DECODERS,
 }  # fmt: skip
 
 
@@ -26,6 +27,8 @@ def _is_new_matrix(name: str) -> bool:
 
 SINCE = {
     "gfx942": {
+        "ds_pk_add_bf16", "ds_pk_add_f16", "ds_pk_add_rtn_bf16", "ds_pk_add_rtn_f16", "flat_atomic_add_f32",
+        "flat_atomic_pk_add_bf16", "flat_atomic_pk_add_f16", "global_atomic_pk_add_bf16",
         "v_lshl_add_u64", "v_mov_b64", "v_fmaak_f32", "v_fmamk_f32", "buffer_inv",
         *(name for name in memory.DECODERS if name.startswith("global_load_lds_")),
         *(name for name in convert.DECODERS if "p8" in name or "bf8" in name),
@@ -35,6 +38,7 @@ SINCE = {
         "v_bitop3_b16", "v_bitop3_b32", "v_permlane16_swap_b32", "v_permlane32_swap_b32", "v_cvt_pk_f16_f32",
         "v_cvt_pk_bf16_f32", "v_maximum3_f32", "v_minimum3_f32",
         "global_load_lds_dwordx3", "global_load_lds_dwordx4",
+        "buffer_atomic_pk_add_bf16", "v_dot2_f32_bf16", "v_dot2c_f32_bf16",
         *(name for name in lds.DECODERS if "_tr_" in name),
         *(name for name in convert.DECODERS if "scalef32" in name),
         *(name for name in mfma.DECODERS if _is_new_matrix(name)),

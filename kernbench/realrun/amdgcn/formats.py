@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from kernbench.errors import InputError
 
 NARROW = ("fp8", "bf8", "fp4")
+"""Formats that conversions know; matrix instructions know ``fp6`` (E2M3) and ``bf6`` (E3M2) too."""
 _FNUZ: dict[str, Any] = {"fp8": ml_dtypes.float8_e4m3fnuz, "bf8": ml_dtypes.float8_e5m2fnuz}
 _OPEN: dict[str, Any] = {
     "fp8": ml_dtypes.float8_e4m3fn, "bf8": ml_dtypes.float8_e5m2, "fp4": ml_dtypes.float4_e2m1fn,

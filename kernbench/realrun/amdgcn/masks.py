@@ -106,7 +106,7 @@ def _decode_select(line: Line) -> Instruction:
 
 
 def _with_vcc(line: Line, count: int) -> list[Operand]:
-    found = operands_of(line, count - 1, count)
+    found = operands_of(line, count - (not line.mnemonic.endswith("_e64")), count)
     return found if len(found) == count else [*found, Operand("s", VCC, 2, "vcc")]
 
 

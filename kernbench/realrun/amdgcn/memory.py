@@ -95,7 +95,7 @@ def _decode_scalar_load(line: Line) -> Instruction:
     return Instruction(line, run, rows_of((base, *rest)), dest.rows, queue="smem")
 
 
-def _global_address(line: Line, vector: Operand, base: Operand) -> Address:
+def global_address(line: Line, vector: Operand, base: Operand) -> Address:
     """``v[0:1], off`` is a 64-bit address; ``v0, s[0:1]`` is an offset of 32 bits from a scalar base."""
     signed = not line.mnemonic.startswith("flat_")
     fixed = np.uint64(immediate(line, "offset", -4096 * signed, 4095) % 2**64)
@@ -119,7 +119,7 @@ def _decode_global(line: Line) -> Instruction:
     base = Operand("off") if flat else operands[-1]
     first, second = operands[:2]
     stores = action == "store"
-    address = _global_address(line, first if stores else second, base)
+    address = global_address(line, first if stores else second, base)
     queue = "flat" if flat else "vm"
     if stores:
         return _store(line, address, second, width, form, rows_of(operands), queue)
@@ -158,7 +158,7 @@ def _decode_global_to_lds(line: Line) -> Instruction:
     width, form = form_of(line.mnemonic.removeprefix("global_load_lds_"))
     refuse_modifiers(line, ("offset", *CACHE))
     vector, base = operands_of(line, 2)
-    address = _global_address(line, vector, base)
+    address = global_address(line, vector, base)
 
     def run(g: Group) -> None:
         at = np.broadcast_to(address(g), (g.count, LANES))
@@ -178,7 +178,7 @@ def _to_lds(g: Group, line: Line, values: list[Any], width: int, form: str) -> N
     store_lds(g, at, g.mask, step, values, line, "vm")
 
 
-def _buffer_address(line: Line, operands: list[Operand]) -> tuple[Address, Callable[[Group], Any], Any]:
+def buffer_address(line: Line, operands: list[Operand]) -> tuple[Address, Callable[[Group], Any], Any]:
     """Return functions of a lane's offset and of the descriptor's base and size, and the registers read.
 
     The second gives None for the descriptor of scratch that gfx90a hands to kernels that spill: it alone swizzles.
@@ -228,7 +228,7 @@ def _decode_buffer(line: Line) -> Instruction:
     data = None if to_lds else operands.pop(0)
     count = max(1, width // 4)
     row = 0 if data is None else vector_row(data, line, count)
-    offset, base, reads = _buffer_address(line, operands)
+    offset, base, reads = buffer_address(line, operands)
     reads |= M0_ROWS if to_lds else frozenset()
 
     def run(g: Group) -> None:

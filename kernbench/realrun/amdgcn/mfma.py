@@ -2,8 +2,9 @@
 
 For a shape M x N x K every lane holds K * M / 64 consecutive elements of one row of A and of one column of B: lane l
 has row ``l % M`` and elements from ``(l // M) * (K * M / 64)``. Elements of 8 bits of the ``f8f6f4`` instructions are
-held in two parts of 16, half of K apart. Of C and D a lane holds column ``l % N``; register r is row
-``4 * (l // 16) + r`` of a 16 x 16 result and row ``8 * (r // 4) + 4 * (l // 32) + r % 4`` of a 32 x 32 one.
+held in two parts of 16, half of K apart; those of 6 and of 4 bits are consecutive. Of C and D a lane holds column
+``l % N``; register r is row ``4 * (l // 16) + r`` of a 16 x 16 result and row ``8 * (r // 4) + 4 * (l // 32) + r % 4``
+of a 32 x 32 one.
 
 A scaled instruction multiplies each 32 elements along K by a power of two: lane l holds, in one byte, that of row
 ``l % M`` and elements from ``32 * (l // M)``.
@@ -63,7 +64,7 @@ SHAPES: dict[str, tuple[int, int, str, str]] = {
 }
 """By name: M = N, K, and the types of A and B."""
 MIXED = {"16x16x128_f8f6f4": (16, 128), "32x32x64_f8f6f4": (32, 64)}
-MIXED_KINDS = {0: "fp8", 1: "bf8", 4: "fp4"}
+MIXED_KINDS = {0: "fp8", 1: "bf8", 2: "fp6", 3: "bf6", 4: "fp4"}
 """Types of A and B by ``cbsz`` and ``blgp``."""
 BLOCK = 32
 """Elements along K that share a scale."""
@@ -127,11 +128,21 @@ def _unpack(kind: str, line: Line) -> tuple[int, Unpack]:
     table = values_of(kind, line.arch)
     if kind == "fp4":
         return 4, lambda words: _nibbles(table, words.view(np.uint8))
+    if kind in ("fp6", "bf6"):
+        return 6, lambda words: table.take(_six_bits(words.view(np.uint8)))
     return 8, lambda words: table.take(words.view(np.uint8))
 
 
 def _nibbles(table: Any, octets: Any) -> Any:
     return np.stack([table.take(octets & 15), table.take(octets >> 4)], axis=-1)
+
+
+def _six_bits(octets: Any) -> Any:
+    """Return the codes of 6 bits that lie one behind the other, four in three bytes."""
+    three = octets.reshape(*octets.shape[:-1], -1, 3).astype(np.uint32)
+    whole = three[..., 0] | three[..., 1] << np.uint32(8) | three[..., 2] << np.uint32(16)
+    codes = np.stack([whole >> np.uint32(6 * i) & np.uint32(63) for i in range(4)], axis=-1)
+    return codes.reshape(*octets.shape[:-1], -1)
 
 
 def _decode(line: Line) -> Instruction:
@@ -189,7 +200,7 @@ def _decode_mixed(line: Line) -> Instruction:
     for name in ("cbsz", "blgp"):
         number = int(line.modifiers.get(name, "0"), 0)
         if number not in MIXED_KINDS:
-            raise InputError(f"{line.place}: {name}:{number} (6 bits) is not supported")
+            raise InputError(f"{line.place}: {name}:{number} is no format; {MIXED_KINDS} are")
         kinds.append(MIXED_KINDS[number])
     operands = operands_of(line, 6 if scaled else 4)
     bits = tuple(_unpack(kind, line)[0] for kind in kinds)

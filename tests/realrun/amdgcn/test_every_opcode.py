@@ -10,7 +10,7 @@ import pytest
 from kernbench.realrun import amdgcn
 from kernbench.realrun.amdgcn.decode import DECODERS
 from kernbench.realrun.amdgcn.vector import base_name
-from tests.realrun.amdgcn import test_memory, test_mfma, test_scalar
+from tests.realrun.amdgcn import test_atomics, test_memory, test_mfma, test_scalar
 from tests.realrun.amdgcn.test_pairs_and_masks import KINDS, ORDER, ORDERED, bits, halves
 from tests.realrun.amdgcn.written import BITS, LANES, POINTER, kernel_text, run, signed, words
 
@@ -200,6 +200,11 @@ def names_in_tests():
     found |= {f"{pk}{name}" for name in ("fp8", "bf8") for pk in ("v_cvt_pk_f32_", "v_cvt_f32_")}
     found |= {f"v_cvt_pk_{name}_f32" for name in ("fp8", "bf8")}
     found |= {f"v_cvt_f32_ubyte{n}" for n in range(4)} | {f"ds_read_b64_tr_b{n}" for n in (4, 8, 16)}
+    local = [*test_atomics.LOCAL, "cmpst_b32", "cmpst_b64"]
+    found |= {f"ds_{name}" for name in local} | {f"ds_{'_rtn_'.join(name.rsplit('_', 1))}" for name in local}
+    found |= {f"{space}_atomic_{name}" for space in test_atomics.SPACES
+              for name in (*test_atomics.GLOBAL, "cmpswap", "cmpswap_x2")}  # fmt: skip
+    found |= {f"v_dot{name}" for name in test_atomics.DOTS}
     found |= {f"v_permlane{n}_swap_b32" for n in (16, 32)}
     found |= {f"global_load_lds_{n}" for n in ("ubyte", "ushort", "dword", "dwordx3", "dwordx4")}
     return found

@@ -43,13 +43,24 @@ SHAPES = [
 MIXED = [
     (side, depth, a, b, scaled)
     for side, depth in ((16, 128), (32, 64))
-    for a, b in (("fp8", "fp8"), ("bf8", "fp8"), ("fp4", "fp8"), ("fp8", "fp4"), ("fp4", "fp4"))
+    for a, b in (
+        ("fp8", "fp8"),
+        ("bf8", "fp8"),
+        ("fp4", "fp8"),
+        ("fp8", "fp4"),
+        ("fp4", "fp4"),
+        ("fp6", "fp8"),
+        ("bf6", "fp6"),
+        ("fp4", "bf6"),
+    )
     for scaled in (False, True)
 ]
 TYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "i8": np.int8}
 FNUZ = {"fp8": ml_dtypes.float8_e4m3fnuz, "bf8": ml_dtypes.float8_e5m2fnuz}
-OPEN = {"fp8": ml_dtypes.float8_e4m3fn, "bf8": ml_dtypes.float8_e5m2, "fp4": ml_dtypes.float4_e2m1fn}
-CODES = {"fp8": 0, "bf8": 1, "fp4": 4}
+OPEN = {"fp8": ml_dtypes.float8_e4m3fn, "bf8": ml_dtypes.float8_e5m2, "fp4": ml_dtypes.float4_e2m1fn,
+        "fp6": ml_dtypes.float6_e2m3fn, "bf6": ml_dtypes.float6_e3m2fn}  # fmt: skip
+CODES = {"fp8": 0, "bf8": 1, "fp6": 2, "bf6": 3, "fp4": 4}
+NARROWER = (OPEN["fp4"], OPEN["fp6"], OPEN["bf6"])
 
 
 def draw(rng, kind, shape, arch):
@@ -59,9 +70,12 @@ def draw(rng, kind, shape, arch):
 
 def words_of(elements):
     """Pack each row of elements to words."""
-    if elements.dtype == ml_dtypes.float4_e2m1fn:
-        codes = elements.view(np.uint8) & 15
-        elements = codes[:, 0::2] | codes[:, 1::2] << 4
+    if elements.dtype in NARROWER:
+        bits = 4 if elements.dtype == OPEN["fp4"] else 6
+        codes = elements.view(np.uint8) & (2**bits - 1)
+        rows = [sum(int(code) << bits * i for i, code in enumerate(row)) for row in codes]
+        octets = b"".join(row.to_bytes(codes.shape[1] * bits // 8, "little") for row in rows)
+        elements = np.frombuffer(octets, np.uint8).reshape(len(rows), -1)
     return np.ascontiguousarray(elements).view(np.uint32).reshape(len(elements), -1)
 
 
@@ -74,7 +88,7 @@ def operand_words(matrix, side, depth):
 
 def mixed_words(matrix, side, depth):
     """The same for the instructions of mixed formats: elements of 8 bits lie in two parts of 16."""
-    if matrix.dtype == ml_dtypes.float4_e2m1fn:
+    if matrix.dtype in NARROWER:
         return operand_words(matrix, side, depth)
     lanes = []
     for lane in range(64):

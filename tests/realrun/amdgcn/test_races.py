@@ -97,7 +97,7 @@ def test_without_a_barrier_another_waves_word_is_read_too_early_or_overwritten()
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("ds_write_b32 v2, v0\n\ts_barrier\n\tds_read_b32 v1, v3", "LDS before s_waitcnt lgkmcnt covers the write"),
+        ("ds_write_b32 v2, v0\n\ts_barrier\n\tds_read_b32 v1, v3", "reads LDS before s_waitcnt lgkmcnt covers the"),
         ("ds_write_b32 v2, v0\n\ts_waitcnt lgkmcnt(0)\n\tds_read_b32 v1, v3", "before a barrier follows the write"),
         ("ds_read_b32 v1, v3\n\ts_waitcnt lgkmcnt(0)\n\tds_write_b32 v2, v0", "writes LDS that wave 1 read, with no"),
         (

@@ -60,6 +60,11 @@ def test_a_truncated_archive_is_refused(tmp_path):
         (".value_kind:     hidden_group_size_x", ".value_kind:     hidden_group_size_q", "which is not known"),
         ("amdhsa.kernels:", "amdhsa.kernels: [", "not YAML"),
         ("amdhsa.kernels:", "amdhsa.others:", "malformed"),
+        (
+            "    .kernarg_segment_size: 288",
+            "    .kernarg_segment_size: 288\n" * 2,
+            "'.kernarg_segment_size' comes twice",
+        ),
     ],
 )
 def test_malformed_metadata_are_refused(old, new, message):
@@ -132,6 +137,7 @@ def test_more_memory_than_the_hardware_has_is_refused():
         ("\tglobal_load_dwordx2 v[0:2], v[4:5], off", "is not 2 vector registers"),
         ("\tglobal_load_dword v0, v[4:5], off offset:x", "is not a number"),
         ("\tv_permlane32_swap_b32_e32 v0, v1", "is an instruction of gfx950"),
+        ("\tv_cndmask_b32_e64 v0, v1, v2", "has 3 operands, takes 4"),
         ("\tv_cndmask_b32_e32 v0, v1, v2, s3", "is not 2 scalar registers"),
         ("\tv_mov_b32_e32 v0, s102", "outside the 102 registers"),
         ("\tv_mov_b64_e32 v[1:2], 0", "2 registers begin at a multiple of 2"),

@@ -188,26 +188,35 @@ def verify(
     seed: Annotated[int, typer.Option(min=0, help="Seed of random inputs.")] = 0,
     json: Annotated[Path | None, typer.Option(help="Write everything that was found to this file.")] = None,
     list_specs: Annotated[bool, typer.Option("--list", help="List the specs that come with code, and stop.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Verify all of these, and print one line for each.")] = False,
     no_progress: NoProgress = False,
 ) -> int:
     """Execute a spec's compiled AMD kernels on the CPU: values, work and a bound on time, beside the simulator's."""
     given = parse_settings(settings or [])
-    with output_file(json) as file:
-        from kernbench.realrun import verify as verifying
-        from kernbench.realrun.verify.screen import print_specs, print_verification
+    if list_specs:
+        from kernbench.realrun.verify import named_specs
+        from kernbench.realrun.verify.screen import print_specs
 
-        if list_specs:
-            print_specs(verifying.named_specs())
-            return GOOD
-        if spec is None:
-            raise InputError("which spec? Name one, e.g. `kernbench realrun verify decode_d64`; --list lists them")
-        case = verifying.find_case(spec, arch, given)
+        print_specs(named_specs())
+        return GOOD
+    if every and (spec is not None or given):
+        raise InputError("--all verifies the named specs as they are: name no other, and set nothing")
+    if spec is None and not every:
+        raise InputError("which spec? Name one, e.g. `kernbench realrun verify decode_d64`; --list lists them")
+    with output_file(json) as file:
+        from kernbench.realrun.verify import find_case, named_specs, verify, write_verifications
+        from kernbench.realrun.verify.screen import print_summary, print_verification
+
+        names = list(named_specs()) if spec is None else [spec]
         with shown_progress(no_progress) as progress:
-            found = verifying.verify(case, inputs=inputs, seed=seed, progress=progress)
+            found = [verify(find_case(n, arch, given), inputs=inputs, seed=seed, progress=progress) for n in names]
         if file is not None:
-            file.write_text(found.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    print_verification(found)
-    return GOOD if found.passed else CHECK_FAILED
+            write_verifications(found, file, one=not every)
+    if every:
+        print_summary(names, found)
+    else:
+        print_verification(found[0])
+    return GOOD if all(one.passed for one in found) else CHECK_FAILED
 
 
 def _read(files: list[Path] | None) -> tuple[list[RunRecord], list[tuple[str, str]]]:

@@ -5,6 +5,16 @@ is a real run.
 """
 
 from kernbench.realrun.verify.specs import MACHINES, Case, find_case, named_specs
-from kernbench.realrun.verify.verification import Count, LaunchCounts, Verification, verify
+from kernbench.realrun.verify.verification import Count, LaunchCounts, Verification, verify, write_verifications
 
-__all__ = ["MACHINES", "Case", "Count", "LaunchCounts", "Verification", "find_case", "named_specs", "verify"]
+__all__ = [
+    "MACHINES",
+    "Case",
+    "Count",
+    "LaunchCounts",
+    "Verification",
+    "find_case",
+    "named_specs",
+    "verify",
+    "write_verifications",
+]

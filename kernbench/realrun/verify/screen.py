@@ -24,6 +24,55 @@ def print_verification(found: Verification) -> None:
         _print_launch(console, launch)
 
 
+HEADINGS = ("spec", "relative L2", "matrix operations", "exponentials", "bytes read", "bytes written", "LDS a tile",
+            "cycles: at least", "simulated")  # fmt: skip
+"""Of :func:`summary`."""
+
+
+def summary(name: str, found: Verification) -> tuple[str, ...]:
+    """Return one line on a verification: the error, then of its first launch what was counted and what charged.
+
+    A number by itself was counted and charged alike; ``a / b`` is counted and charged.
+    """
+    launch = found.launches[0]
+    both = [_both(launch.work[kind]) for kind in
+            ("matrix operations", "exponentials", "global bytes read", "global bytes written")]  # fmt: skip
+    lds = launch.work["LDS bytes"]
+    staged = f"{lds.counted / launch.tiles:,.0f} / {lds.charged / launch.tiles:,.0f}" if launch.tiles else "-"
+    cycles = (f"{launch.bound.cycles:,}", f"{launch.simulated_cycles:,}")
+    return name, f"{found.machine_code.rel_l2:.1e}", *both, staged, *cycles
+
+
+def _both(count: Count) -> str:
+    equal = count.counted == count.charged
+    return f"{count.counted:,}" if equal else f"{count.counted:,} / {count.charged:,}"
+
+
+def summary_table(rows: list[tuple[str, ...]]) -> Table:
+    """Return lines of :func:`summary` as a table."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in HEADINGS:
+        table.add_column(heading, justify="left" if heading == "spec" else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*map(escape, row))
+    return table
+
+
+def print_summary(names: list[str], found: list[Verification]) -> None:
+    """Print one line for each spec, and which were wrong."""
+    console = new_console()
+    console.print(
+        f"machine code for {found[0].arch}, executed on a CPU, beside what the simulator charges for "
+        f"{escape(found[0].topology)} (a / b: counted / charged)",
+        highlight=False,
+        soft_wrap=True,
+    )
+    console.print(summary_table([summary(name, each) for name, each in zip(names, found, strict=True)]))
+    wrong = [name for name, each in zip(names, found, strict=True) if not each.passed]
+    if wrong:
+        console.print(f"[red]wrong: {escape(', '.join(wrong))}[/]")
+
+
 def print_specs(specs: dict[str, dict[str, object]]) -> None:
     """Print what can be verified by name."""
     console = new_console()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -160,6 +162,12 @@ def verify(
         between=_compared(executed, simulated.astype(np.float64), tolerance),
         launches=launches,
     )
+
+
+def write_verifications(found: list[Verification], path: Path, *, one: bool) -> None:
+    """Write one verification, or all of them as a list, as JSON."""
+    plain = [each.model_dump(mode="json") for each in found]
+    path.write_text(json.dumps(plain[0] if one else plain, indent=2) + "\n", encoding="utf-8")
 
 
 def _launches(case: Case, spec: Any, arrays: dict[str, np.ndarray]) -> tuple[list[GridLaunch], Any]:

@@ -1,7 +1,10 @@
 """The compiled kernel of a spec computes what the bench computes, and does the work that the bench is charged for."""
 
 import json
+import re
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -9,6 +12,7 @@ from typer.testing import CliRunner
 from kernbench.cli import app
 from kernbench.errors import InputError, SpecError
 from kernbench.realrun.verify import MACHINES, find_case, named_specs, verify
+from kernbench.realrun.verify.screen import summary
 
 ARCHITECTURES = ["gfx942", "gfx950"]
 UNEXPLAINED = ("sage_row_i4",)
@@ -38,6 +42,16 @@ def test_every_named_spec(name, arch):
         assert (launch.score_copies > 1) == (launch.kernel in LOW_ROWS and launch.waves > 1)
         assert 0 < launch.bound.cycles == max(launch.bound.matrix, launch.bound.vector, launch.bound.lds)
         assert launch.bound.transcendental < launch.bound.vector
+    assert list(summary(name, found)[2:]) == documented(arch)[name], "docs/machine-code-verify.md is out of date"
+
+
+@cache
+def documented(arch):
+    """Counts of each spec as the document has them."""
+    text = (Path(__file__).parents[3] / "docs" / "machine-code-verify.md").read_text()
+    table = text.split(f"verify --all --arch {arch}\n")[1].split("\n$ ")[0].split("```")[0]
+    rows = [re.split(r" {2,}", line.strip()) for line in table.splitlines()[2:]]
+    return {name: counts for name, _, *counts in rows}
 
 
 def test_a_wave_by_itself_makes_no_product_twice():
@@ -107,6 +121,17 @@ def test_a_bench_and_a_file(tmp_path):
     assert run(str(file), "--arch", "gfx950").exit_code == 0
     case = find_case("sage_attention", "gfx942")
     assert (case.spec.form, case.spec.arch) == ("faithful", "gfx942")
+
+
+def test_all_of_them(monkeypatch, tmp_path):
+    specs = {name: named_specs()[name] for name in ("sage_causal", "vsa")}
+    monkeypatch.setattr("kernbench.realrun.verify.named_specs", lambda: specs)
+    file = tmp_path / "all.json"
+    done = run("--all", "--arch", "gfx950", "--json", str(file))
+    assert done.exit_code == 0, done.output
+    assert all(name in done.output for name in specs)
+    assert [each["bench"] for each in json.loads(file.read_text())] == ["sage_attention", "vsa_sparse"]
+    assert run("--all", "vsa").exit_code == run("--all", "--set", "T_q=32").exit_code == 2
 
 
 def test_the_list():

@@ -167,6 +167,8 @@ def _small(text: str, line: Line) -> int:
         bits = int(text, 0)
     except ValueError:
         raise InputError(f"{line.place}: {text!r} is not a 16-bit number") from None
+    if not -0x8000 <= bits < 0x10000:
+        raise InputError(f"{line.place}: {text!r} has more than 16 bits")
     return (bits + 0x8000) % 0x10000 - 0x8000
 
 
@@ -288,8 +290,8 @@ def _decode_compare_literal(line: Line) -> Instruction:
     _, _, name, kind = line.mnemonic.split("_")
     sources = operands_of(line, 2)
     left = scalar_reader(sources[0], kind[0], line)
-    bits = int(sources[1].text, 0)
-    value = np.int32(_small(sources[1].text, line)) if kind == "i32" else np.uint32(bits % 0x10000)
+    small = _small(line.operands[1], line)
+    value = np.int32(small) if kind == "i32" else np.uint32(small % 0x10000)
     compare = COMPARE[name]
 
     def run(g: Group) -> None:

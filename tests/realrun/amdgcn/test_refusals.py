@@ -142,6 +142,8 @@ def test_more_memory_than_the_hardware_has_is_refused():
         ("\tv_mov_b32_e32 v0, s102", "outside the 102 registers"),
         ("\tv_mov_b64_e32 v[1:2], 0", "2 registers begin at a multiple of 2"),
         ("\ts_load_dwordx4 s[2:5], s[0:1], 0x0", "4 registers begin at a multiple of 4"),
+        ("\ts_movk_i32 s4, 0x10000", "has more than 16 bits"),
+        ("\ts_cmpk_lt_u32 s4, 0x12345", "has more than 16 bits"),
         ("\tv_mov_b32_e32 v0, 0x123456789", "has more than 32 bits"),
         ("\tv_add_u32_e32 v0, v1, v[2:3]", "must be one register"),
         ("\tv_add_f32_e64 -v0, v1, v2", "cannot be written by lanes"),

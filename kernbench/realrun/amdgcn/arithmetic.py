@@ -232,7 +232,7 @@ def round_to_zero_f16(x: Any) -> Any:
 
 
 def to_integer(x: Any, dtype: type) -> Any:
-    """Convert float32 to a 32-bit integer towards zero, saturating; NaN gives 0."""
+    """Convert floating-point numbers to 32-bit integers towards zero, saturating; NaN gives 0."""
     limits = np.iinfo(dtype)
     wide = np.nan_to_num(np.trunc(x.astype(np.float64)), nan=0.0, posinf=2.0**63, neginf=-(2.0**63))
     return np.clip(wide, limits.min, limits.max).astype(np.int64).astype(dtype)

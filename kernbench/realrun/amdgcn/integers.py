@@ -56,6 +56,11 @@ def leading_zeros(a: Any) -> Any:
     return np.where(a == 0, -1, zeros)
 
 
+def leading_signs(a: Any) -> Any:
+    """Bits at the top of signed numbers that equal the sign, or -1 where all do."""
+    return leading_zeros((a ^ (a >> a.dtype.type(a.dtype.itemsize * 8 - 1))).view(np.uint32))
+
+
 def high_product(a: Any, b: Any) -> Any:
     """Upper 32 bits of a product, signed or not as the type says."""
     wide = np.int64 if a.dtype.kind == "i" else np.uint64

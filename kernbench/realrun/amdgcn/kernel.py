@@ -18,7 +18,7 @@ from kernbench.realrun.amdgcn.counters import Tally, counters_of
 from kernbench.realrun.amdgcn.execute import Execution, Program
 from kernbench.realrun.amdgcn.hazards import register_name
 from kernbench.realrun.amdgcn.memory import SWIZZLES
-from kernbench.realrun.amdgcn.metadata import POINTERS, Argument, KernelText
+from kernbench.realrun.amdgcn.metadata import LDS_POINTER, POINTER, Argument, KernelText
 from kernbench.realrun.amdgcn.operands import SCALAR_ROW
 from kernbench.realrun.amdgcn.state import AGPR, EXEC, LANES, Waves
 
@@ -267,7 +267,9 @@ def _pack(
 ) -> bytes:
     """Return the bytes of one argument; give an array its address."""
     place = f"{kernel}: {argument.name}"
-    if argument.kind in POINTERS:
+    if argument.kind == LDS_POINTER and value is None:
+        return bytes(argument.size)
+    if argument.kind == POINTER:
         if value is None:
             return bytes(argument.size)
         if not isinstance(value, np.ndarray) or not value.flags.c_contiguous:

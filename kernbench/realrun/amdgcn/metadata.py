@@ -33,7 +33,7 @@ DESCRIPTOR = {
 """By name, without ``.amdhsa_``: the least and the greatest value that the block can have on these architectures."""
 REGISTERS = ("next_free_vgpr", "accum_offset")
 """What a block must have. Code that calls functions has expressions here; they count as all registers."""
-POINTERS = ("global_buffer", "dynamic_shared_pointer")
+POINTER, LDS_POINTER = "global_buffer", "dynamic_shared_pointer"
 HIDDEN = {
     f"hidden_{name}"
     for name in (
@@ -42,7 +42,7 @@ HIDDEN = {
         "default_queue", "completion_action", "queue_ptr", "private_base", "shared_base",
     )
 }  # fmt: skip
-KINDS = {"by_value", *POINTERS, *HIDDEN}
+KINDS = {"by_value", POINTER, LDS_POINTER, *HIDDEN}
 MOST_BYTES = 1 << 16
 """Of an argument block; more is taken for a fault of the text."""
 
@@ -160,7 +160,7 @@ def _read_kernel(kernels: Mapping[str, KernelText], entry: dict[str, Any], place
         told = f"{place}: {name}: {argument.name}"
         if argument.kind not in KINDS:
             raise InputError(f"{told} is of kind {argument.kind!r}, which is not known{nearest(argument.kind, KINDS)}")
-        if argument.kind in POINTERS and argument.size != 8:
+        if argument.kind == POINTER and argument.size != 8:
             raise InputError(f"{told} is a pointer of {argument.size} bytes")
         if argument.offset < end:
             raise InputError(f"{told} begins at byte {argument.offset}, inside the argument before it")

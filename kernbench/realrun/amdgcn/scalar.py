@@ -27,6 +27,7 @@ from kernbench.realrun.amdgcn.integers import (
     field,
     first_bit,
     high_product,
+    leading_signs,
     leading_zeros,
     reverse,
     shift_left,
@@ -91,6 +92,7 @@ PLAIN: dict[str, tuple[str, str, Callable[..., Any], bool]] = {
     "s_ff1_i32_b64": ("i", "U", first_bit, False),
     "s_flbit_i32_b32": ("i", "u", leading_zeros, False),
     "s_flbit_i32_b64": ("i", "U", leading_zeros, False),
+    "s_flbit_i32": ("i", "i", leading_signs, False),
     "s_sext_i32_i8": ("i", "i", lambda a: a.astype(np.int8).astype(np.int32), False),
     "s_sext_i32_i16": ("i", "i", lambda a: a.astype(np.int16).astype(np.int32), False),
     "s_abs_i32": ("i", "i", np.abs, True),
@@ -165,6 +167,8 @@ def _small(text: str, line: Line) -> int:
         bits = int(text, 0)
     except ValueError:
         raise InputError(f"{line.place}: {text!r} is not a 16-bit number") from None
+    if not -0x8000 <= bits < 0x10000:
+        raise InputError(f"{line.place}: {text!r} has more than 16 bits")
     return (bits + 0x8000) % 0x10000 - 0x8000
 
 
@@ -286,8 +290,8 @@ def _decode_compare_literal(line: Line) -> Instruction:
     _, _, name, kind = line.mnemonic.split("_")
     sources = operands_of(line, 2)
     left = scalar_reader(sources[0], kind[0], line)
-    bits = int(sources[1].text, 0)
-    value = np.int32(_small(sources[1].text, line)) if kind == "i32" else np.uint32(bits % 0x10000)
+    small = _small(line.operands[1], line)
+    value = np.int32(small) if kind == "i32" else np.uint32(small % 0x10000)
     compare = COMPARE[name]
 
     def run(g: Group) -> None:

@@ -15,7 +15,15 @@ from kernbench.realrun.amdgcn import arithmetic as ar
 from kernbench.realrun.amdgcn import subdword
 from kernbench.realrun.amdgcn.assembly import Line
 from kernbench.realrun.amdgcn.instruction import Decoder, Instruction, Run, operands_of, refuse_modifiers, rows_of
-from kernbench.realrun.amdgcn.integers import count_bits, field, high_product, leading_zeros, reverse
+from kernbench.realrun.amdgcn.integers import (
+    count_bits,
+    field,
+    first_bit,
+    high_product,
+    leading_signs,
+    leading_zeros,
+    reverse,
+)
 from kernbench.realrun.amdgcn.lanes import DPP_MODIFIERS, dpp_reader, vector_row
 from kernbench.realrun.amdgcn.operands import DTYPES, Operand, Read, join, lanes_writer, parse_operand, reader
 from kernbench.realrun.amdgcn.state import LANES, Group
@@ -73,6 +81,8 @@ TABLE: dict[str, Row] = {
     "v_not_b32": ("u", "u", np.invert),
     "v_bfrev_b32": ("u", "u", lambda a: reverse(np.asarray(a))),
     "v_ffbh_u32": ("i", "u", leading_zeros),
+    "v_ffbh_i32": ("i", "i", leading_signs),
+    "v_ffbl_b32": ("i", "u", first_bit),
     "v_bcnt_u32_b32": ("u", "uu", lambda a, b: count_bits(a) + b),
     "v_mbcnt_lo_u32_b32": ("u", "uu", _lane_count(0)),
     "v_mbcnt_hi_u32_b32": ("u", "uu", _lane_count(1)),
@@ -188,6 +198,8 @@ TABLE: dict[str, Row] = {
     "v_cvt_f16_i16": ("h", "G", lambda a: a.astype(np.float16)),
     "v_cvt_f16_u16": ("h", "H", lambda a: a.astype(np.float16)),
     "v_cvt_f32_f16": ("f", "h", lambda a: a.astype(np.float32)),
+    "v_cvt_i32_f64": ("i", "d", lambda a: ar.to_integer(a, np.int32)),
+    "v_cvt_u32_f64": ("u", "d", lambda a: ar.to_integer(a, np.uint32)),
     "v_cvt_f64_f32": ("d", "f", lambda a: a.astype(np.float64)),
     "v_cvt_f32_f64": ("f", "d", lambda a: a.astype(np.float32)),
     "v_cvt_f64_i32": ("d", "i", lambda a: a.astype(np.float64)),

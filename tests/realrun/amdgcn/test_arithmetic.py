@@ -71,6 +71,8 @@ INTEGER = {
     "v_alignbit_b32 v10, v1, v2, v3": lambda a, b, c: (a << 32 | b) >> (c & 31),
     "v_alignbyte_b32 v10, v1, v2, v3": lambda a, b, c: (a << 32 | b) >> 8 * (c & 3),
     "v_bfrev_b32_e32 v10, v1": lambda a, b, c: int(f"{a:032b}"[::-1], 2),
+    "v_ffbh_i32_e32 v10, v1": lambda a, b, c: next((n for n in range(1, 32) if (a >> 31 - n ^ a >> 31) & 1), -1),
+    "v_ffbl_b32_e32 v10, v1": lambda a, b, c: (a & -a).bit_length() - 1,
     "v_ffbh_u32_e32 v10, v1": lambda a, b, c: 32 - a.bit_length() if a else -1,
     "v_bcnt_u32_b32 v10, v1, v2": lambda a, b, c: a.bit_count() + b,
     "v_not_b32_e32 v10, v1": lambda a, b, c: ~a,

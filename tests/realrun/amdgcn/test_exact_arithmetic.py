@@ -147,6 +147,18 @@ def test_scaling_by_a_power_of_two_rounds_once():
     np.testing.assert_array_equal(found.view(np.float32), np.float32(exact))
 
 
+def test_float64_is_cut_to_integers():
+    rng = np.random.default_rng(6)
+    edges = [2.0**31, -(2.0**31) - 1, 2.0**32 - 0.5, -0.5, np.inf, -np.inf, np.nan, 2.0**31 - 0.5, 1e300, 0]
+    a = np.concatenate([rng.standard_normal(54) * 10.0 ** rng.integers(-2, 12, 54), edges])
+    low, high = a.view(np.uint32).reshape(LANES, 2).T
+    found = run("\tv_cvt_i32_f64_e32 v10, v[2:3]\n\tv_cvt_u32_f64_e32 v11, v[2:3]", [low, low, high], 2)
+    for i, u, x in zip(*found.tolist(), a.tolist(), strict=True):
+        whole = 0 if x != x else int(max(min(x, 2.0**40), -(2.0**40)))
+        assert i == min(max(whole, -(2**31)), 2**31 - 1) % 2**32
+        assert u == min(max(whole, 0), 2**32 - 1)
+
+
 def test_every_half_is_widened_and_every_float_near_a_half_is_narrowed():
     codes = np.arange(1 << 16, dtype=np.uint16).reshape(-1, LANES)[::13]
     rng = np.random.default_rng(5)

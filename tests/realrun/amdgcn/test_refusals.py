@@ -142,6 +142,8 @@ def test_more_memory_than_the_hardware_has_is_refused():
         ("\tv_mov_b32_e32 v0, s102", "outside the 102 registers"),
         ("\tv_mov_b64_e32 v[1:2], 0", "2 registers begin at a multiple of 2"),
         ("\ts_load_dwordx4 s[2:5], s[0:1], 0x0", "4 registers begin at a multiple of 4"),
+        ("\ts_movk_i32 s4, 0x10000", "has more than 16 bits"),
+        ("\ts_cmpk_lt_u32 s4, 0x12345", "has more than 16 bits"),
         ("\tv_mov_b32_e32 v0, 0x123456789", "has more than 32 bits"),
         ("\tv_add_u32_e32 v0, v1, v[2:3]", "must be one register"),
         ("\tv_add_f32_e64 -v0, v1, v2", "cannot be written by lanes"),
@@ -267,3 +269,13 @@ def test_mutated_text_never_fails_but_by_a_message():
         with contextlib.suppress(KernbenchError):
             for kernel in amdgcn.load("\n".join(mutated)).values():
                 kernel.launch(1, 128, [source.copy(), None, np.zeros(100), 100, 0], max_instructions=5000)
+
+
+def test_a_pointer_to_lds_is_a_number_of_its_own_size():
+    body = "\ts_load_dword s4, s[0:1], 0x0\n\ts_load_dwordx2 s[6:7], s[0:1], 0x8\n\tv_lshlrev_b32_e32 v2, 2, v0\n"
+    body += "\ts_waitcnt lgkmcnt(0)\n\tv_mov_b32_e32 v1, s4\n\tglobal_store_dword v2, v1, s[6:7]"
+    out = np.zeros(64, np.uint32)
+    run(body, [16, out], arguments=("dynamic_shared_pointer", POINTER))
+    assert (out == 16).all()
+    with pytest.raises(InputError, match="is a number of 4 bytes"):
+        run(body, [out, out], arguments=("dynamic_shared_pointer", POINTER))

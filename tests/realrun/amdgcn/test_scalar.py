@@ -112,6 +112,7 @@ SCALAR = {
     "s_min_u32 s30, s4, s5": lambda a, b: min(a, b),
     "s_andn2_b32 s30, s4, s5": lambda a, b: a & ~b,
     "s_ff1_i32_b32 s30, s4": lambda a, b: (a & -a).bit_length() - 1,
+    "s_flbit_i32 s30, s4": lambda a, b: next((n for n in range(1, 32) if (a >> 31 - n ^ a >> 31) & 1), -1),
     "s_flbit_i32_b32 s30, s4": lambda a, b: 32 - a.bit_length() if a else -1,
     "s_bcnt1_i32_b64 s30, s[4:5]": lambda a, b: a.bit_count() + b.bit_count(),
     "s_brev_b32 s30, s4": lambda a, b: int(f"{a:032b}"[::-1], 2),

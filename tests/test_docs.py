@@ -39,6 +39,7 @@ BUILT = "tutorial.md"
 """What ``docs/build.py`` runs, and holds against what it says."""
 
 
+@pytest.mark.slow
 def test_the_tutorial_says_what_its_commands_print():
     done = subprocess.run(
         [sys.executable, str(ROOT / "docs" / "build.py"), "--check"], capture_output=True, text=True, timeout=600
@@ -46,6 +47,7 @@ def test_the_tutorial_says_what_its_commands_print():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", [p for p in DOCUMENTS if commands(p) and p.name != BUILT], ids=lambda p: p.name)
 def test_command_lines_run(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -10,16 +10,13 @@ block that follows directly holds what the commands print. Times are determinist
 from __future__ import annotations
 
 import argparse
-import os
+import contextlib
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
-
-from make_pictures import shrink
 
 DOCS = Path(__file__).resolve().parent
 TUTORIAL = DOCS / "tutorial.md"
@@ -29,11 +26,17 @@ _PICTURE = re.compile(r"\]\((pictures/tutorial-[^)]*)\)")
 
 
 def run_line(line: str, folder: Path) -> str:
-    """Run one command in a folder; return what it prints. Ends this process if it fails."""
-    environment = os.environ | {"PYTHONPATH": str(DOCS.parent), "COLUMNS": "160"}
-    command = [sys.executable, "-m", "kernbench.cli", *shlex.split(line)[1:]]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-    if done.returncode:
+    """Run one command in a folder; return what it prints. Ends this process if it fails.
+
+    It runs in this process, which spares importing everything for each command.
+    """
+    from typer.testing import CliRunner
+
+    from kernbench.cli import app
+
+    with contextlib.chdir(folder):
+        done = CliRunner(env={"COLUMNS": "160"}).invoke(app, shlex.split(line)[1:], catch_exceptions=False)
+    if done.exit_code:
         sys.exit(f"{line}\n{done.stdout}{done.stderr}")
     return "\n".join(text.rstrip() for text in done.stdout.splitlines())
 
@@ -57,6 +60,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
+    sys.path.insert(0, str(DOCS.parent))  # kernbench as it is beside this file
     text = TUTORIAL.read_text(encoding="utf-8")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -70,6 +74,8 @@ def main() -> None:
             return
         TUTORIAL.write_text(built, encoding="utf-8")
         (DOCS / "pictures").mkdir(exist_ok=True)
+        from make_pictures import shrink  # here: workers of sweeps import this file
+
         for path in (folder / "pictures").glob("tutorial-*"):
             shrink(path)
             shutil.move(path, DOCS / "pictures" / path.name)

@@ -14,6 +14,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from kernbench.errors import InputError
 from kernbench.specs.inputs import read_qkv
@@ -72,21 +73,27 @@ def accuracy_table(inputs: dict[str, Arrays], progress: Callable[[str], None] | 
     ``inputs`` is as :func:`inputs_for_accuracy` returns it; ``progress`` is called with what is being worked on.
     """
     rows: list[Row] = []
-    tell = progress or (lambda _: None)
-    for layer, arrays in inputs.items():
-        exact = [_attend(*_head(arrays, h)) for h in range(arrays["q"].shape[1])]
-        for name, (store, rounded) in FORMATS.items():
-            tell(f"{layer}: {name}")
-            for head, right in enumerate(exact):
-                found = _attend(*store(*_head(arrays, head)), rounded=rounded)
-                rows.append(Row(name, layer, head, *_errors(found, right)))
-        weights = _block_weights(arrays)
-        for density in DENSITIES:
-            tell(f"{layer}: sparse, density {density:g}")
-            kept = _keep(weights, density)
-            for head, right in enumerate(exact):
-                found = _attend(*_head(arrays, head), kept=kept)
-                rows.append(Row("jenga/vsa", layer, head, *_errors(found, right), density))
+    with threadpool_limits(1, user_api="blas"):  # the last bits would depend on how many threads there are
+        for layer, arrays in inputs.items():
+            rows += _rows_of_layer(layer, arrays, progress or (lambda _: None))
+    return rows
+
+
+def _rows_of_layer(layer: str, arrays: Arrays, tell: Callable[[str], None]) -> list[Row]:
+    rows: list[Row] = []
+    exact = [_attend(*_head(arrays, h)) for h in range(arrays["q"].shape[1])]
+    for name, (store, rounded) in FORMATS.items():
+        tell(f"{layer}: {name}")
+        for head, right in enumerate(exact):
+            found = _attend(*store(*_head(arrays, head)), rounded=rounded)
+            rows.append(Row(name, layer, head, *_errors(found, right)))
+    weights = _block_weights(arrays)
+    for density in DENSITIES:
+        tell(f"{layer}: sparse, density {density:g}")
+        kept = _keep(weights, density)
+        for head, right in enumerate(exact):
+            found = _attend(*_head(arrays, head), kept=kept)
+            rows.append(Row("jenga/vsa", layer, head, *_errors(found, right), density))
     return rows
 
 

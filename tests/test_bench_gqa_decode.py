@@ -166,12 +166,14 @@ def error_without_tile(bench, kernel, machine, spec, inputs, seed=0):
     return compare(bench.output(spec, out), bench.reference(spec, made.arrays), bench.tolerance(spec))
 
 
-@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
+@pytest.mark.parametrize(("dtype", "step"), [("bf16", 32), ("f16", 256), ("f32", 256)])
 @pytest.mark.parametrize("inputs", ["captured", "random"])
-def test_one_dropped_tile_fails_wherever_it_is(bench, dropping, inputs, dtype):
+def test_one_dropped_tile_fails_wherever_it_is(bench, dropping, inputs, dtype, step):
+    """Every tile of bf16, whose tolerance is the loosest; what it notices the others notice all the more."""
     machine, spec = row_machine(32), DecodeSpec(dtype=dtype)
+    assert bench.tolerance(spec) <= bench.tolerance(DecodeSpec(dtype="bf16"))
     assert error_without_tile(bench, dropping(-1), machine, spec, inputs).passed
-    for key in range(0, 1024, 32):
+    for key in range(0, 1024, step):
         found = error_without_tile(bench, dropping(key), machine, spec, inputs)
         assert not found.passed, f"the tile at key {key} is not missed: {found}"
 

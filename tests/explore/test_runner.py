@@ -234,7 +234,7 @@ def test_a_random_search_of_more_points_than_there_are_tries_all(tmp_path):
 GUIDED = """
 bench: gqa_decode_long
 topology: cube1_pe8
-spec: {S_kv: 512, TILE_S_KV: [8, 16, 32, 64], buffers: [1, 2, 3, 4]}
+spec: {S_kv: 512, TILE_S_KV: [8, 16, 32, 64], buffers: [1, 2]}
 machine:
   cube.memory.bandwidth: {from: 0.1 TB/s, to: 1.6 TB/s, step: 0.1 TB/s}
   pe.matrix.startup: {from: 8 ns, to: 64 ns, step: 8 ns}
@@ -247,9 +247,9 @@ def test_a_guided_search_finds_a_good_point_with_few_tries(tmp_path):
     assert timed == tally.seen == 60
     run_here(GUIDED.replace("{guided: 60, seed: 1}", "exhaustive"), tmp_path / "all.sqlite", "guided")
     every = sorted(row["makespan_ps"] for row in rows_of(tmp_path / "all.sqlite", "guided"))
-    assert len(every) == 2048
+    assert len(every) == 1024
     best = tally.best.outcome.makespan_ps
-    assert np.searchsorted(every, best) < 20  # of 2,048: chance alone finds one this good with 60 tries in 45 %
+    assert np.searchsorted(every, best) < 10  # of 1,024: chance alone finds one this good with 60 tries in 45 %
 
 
 def test_a_guided_search_goes_on_where_it_was_stopped_and_depends_on_no_worker_count(tmp_path):

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from kernbench.cli import app
 from kernbench.explore import results_frame, sweep
-from tests.explore.helpers import SMALL
+from tests.explore.helpers import SMALL, run_here
 
 ROOT = Path(__file__).parents[2]
 MANY = """
@@ -41,6 +41,13 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "small.yaml").write_text(SMALL)
     (tmp_path / "many.yaml").write_text(MANY)
     return tmp_path
+
+
+@pytest.fixture
+def swept(folder):
+    """Return the folder with small.yaml's results in its store, without the cost of starting workers."""
+    run_here(SMALL, folder / "kernbench.sqlite")
+    return folder
 
 
 def start(folder, *words):
@@ -133,6 +140,7 @@ def kill_once_stored(folder, least):
     assert least <= stored(folder)
 
 
+@pytest.mark.slow
 def test_a_sweep_that_is_killed_at_any_moment_goes_on_without_loss_or_repetition(folder):
     whole = start(folder, "many.yaml", "--store", "whole.sqlite", "--workers", "2")
     for least in (1, 60):
@@ -172,8 +180,7 @@ def test_a_sweep_from_python_gives_its_points(folder):
     assert len(frame) == seen[-1] == 12
 
 
-def test_results_are_listed_filtered_sorted_and_exported(folder):
-    kernbench("sweep", "small.yaml", "--workers", "1")
+def test_results_are_listed_filtered_sorted_and_exported(swept):
     code, output = kernbench("results")
     assert code == 0
     assert output.split()[-4:] == ["small", "12", "12", "12"]
@@ -241,17 +248,15 @@ def test_bad_input_is_one_message_and_leaves_nothing(folder, words, says):
         (["results", "small", "--csv", "no/such/folder.csv"], "cannot write no/such/folder.csv"),
     ],
 )
-def test_bad_questions_are_one_message(folder, words, says):
-    kernbench("sweep", "small.yaml", "--workers", "1")
+def test_bad_questions_are_one_message(swept, words, says):
     code, output = kernbench(*words)
     assert code == 2
     assert says in output
 
 
-def test_a_disk_that_is_full_stops_the_sweep_and_keeps_the_store(folder, monkeypatch):
+def test_a_disk_that_is_full_stops_the_sweep_and_keeps_the_store(swept, monkeypatch):
     from kernbench.explore.store import Store
 
-    kernbench("sweep", "small.yaml", "--workers", "1")
     prepare = Store._prepare
 
     def prepare_with_no_room(self, create):

@@ -16,6 +16,7 @@ from kernbench.testing import compare_engines, random_document, random_program
 
 
 # derandomize: CI draws the same programs each time. `benchmarks/fuzz_engines.py` is for others.
+@pytest.mark.slow
 @pytest.mark.parametrize("shard", range(4))  # so that workers share the 2,000 programs
 @settings(max_examples=500, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 2**30 - 1), length=st.integers(1, 16))

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from kernbench.errors import InputError, nearest
-from kernbench.realrun.amdgcn import atomics, convert, dot, lanes, lds, masks, memory, mfma, packed, scalar, vector
+from kernbench.realrun.amdgcn import (
+    atomics,
+    control,
+    convert,
+    dot,
+    lanes,
+    lds,
+    masks,
+    memory,
+    mfma,
+    packed,
+    scalar,
+    vector,
+)
 from kernbench.realrun.amdgcn.assembly import ARCHITECTURES, DATA, Assembly, Line
 from kernbench.realrun.amdgcn.execute import Program
 from kernbench.realrun.amdgcn.instruction import Decoder, Instruction, nothing, refuse_modifiers
 from kernbench.realrun.amdgcn.vector import base_name
 
 DECODERS: dict[str, Decoder] = {
-    **vector.DECODERS, **packed.DECODERS, **masks.DECODERS, **lanes.DECODERS, **scalar.DECODERS,
+    **vector.DECODERS, **packed.DECODERS, **masks.DECODERS, **lanes.DECODERS, **scalar.DECODERS, **control.DECODERS,
     **memory.DECODERS, **lds.DECODERS, **mfma.DECODERS, **convert.DECODERS,
     **atomics.DECODERS, **dot.DECODERS,
 }  # fmt: skip
@@ -48,7 +61,9 @@ SINCE = {
 ENDED = {"buffer_invl2", "buffer_wbinvl1", "buffer_wbinvl1_vol", "v_mfma_i32_16x16x16i8", "v_mfma_i32_32x32x8i8"}
 """Instructions that only the oldest architecture has."""
 PLAIN = {
-    name for name in (*scalar.DECODERS, *lanes.DECODERS, "v_swap_b32") if name != "s_waitcnt" and name[:3] != "ds_"
+    name
+    for name in (*scalar.DECODERS, *control.DECODERS, *lanes.DECODERS, "v_swap_b32")
+    if name != "s_waitcnt" and name[:3] != "ds_"
 }
 """Instructions without modifiers."""
 SUBDWORD = {

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from kernbench.errors import KernbenchError
 from kernbench.realrun.amdgcn.assembly import ARCHITECTURES
-from kernbench.realrun.compiled.code import write_shipped
+from kernbench.realrun.compiled.code import compiled_code, write_shipped
 from kernbench.realrun.compiled.recipes import shipped_recipes
-from kernbench.realrun.compiled.triton_code import TRITON, compile_recipe
+from kernbench.realrun.compiled.triton_code import TRITON
 
 
 def main(folder: Path) -> int:
@@ -17,7 +17,7 @@ def main(folder: Path) -> int:
     codes = {}
     for arch in ARCHITECTURES:
         for name, recipe in shipped_recipes(arch).items():
-            codes[f"{name}.{arch}"] = code = compile_recipe(recipe, arch)
+            codes[f"{name}.{arch}"] = code = compiled_code(recipe, arch)
             print(f"{name}.{arch}: {len(code.text)} characters, {code.lds_bytes} bytes of LDS")
     write_shipped(codes, folder, f"triton {TRITON}")
     return 0

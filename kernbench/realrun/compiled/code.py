@@ -41,9 +41,15 @@ def code_for(recipe: Recipe, arch: str) -> Code:
     for name, kernel in shipped_kernels().items():
         if kernel["arch"] == arch and kernel["recipe"] == _plain(recipe):
             return shipped_code(name)
-    from kernbench.realrun.compiled.triton_code import compile_recipe
+    return compiled_code(recipe, arch)
 
-    return compile_recipe(recipe, arch)
+
+def compiled_code(recipe: Recipe, arch: str) -> Code:
+    """Return what the installed Triton makes of a recipe; raises as :func:`code_for` does."""
+    from kernbench.realrun.compiled.triton_code import TRITON, compile_with_triton
+
+    text, lds_bytes = compile_with_triton(recipe, arch)
+    return Code(recipe, arch, text, lds_bytes, f"triton {TRITON}", None)
 
 
 @cache

@@ -4,35 +4,24 @@ from __future__ import annotations
 
 import importlib
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kernbench.errors import InputError
 from kernbench.realrun.compiled.recipes import ALIGNED, Recipe
-
-if TYPE_CHECKING:
-    from kernbench.realrun.compiled.code import Code
 
 TRITON = "3.9.0"
 """Other versions emit other code, so that counts of instructions would not repeat."""
 _SETTINGS = {"TRITON_DISABLE_LINE_INFO": "1", "TRITON_DEFAULT_FP_FUSION": "1", "TRITON_ALWAYS_COMPILE": "1"}
 
 
-def compile_recipe(recipe: Recipe, arch: str) -> Code:
-    """Return the machine code of a recipe.
+def compile_with_triton(recipe: Recipe, arch: str) -> tuple[str, int]:
+    """Return the assembly text of a recipe, and the bytes of dynamic LDS that it wants.
 
     Raises
     ------
     InputError
         If Triton is missing, is another version, or cannot compile the kernel for this architecture.
     """
-    from kernbench.realrun.compiled.code import Code
-
-    text, _, lds_bytes = compile_with_triton(recipe, arch)
-    return Code(recipe, arch, text, lds_bytes, f"triton {TRITON}", None)
-
-
-def compile_with_triton(recipe: Recipe, arch: str) -> tuple[str, bytes, int]:
-    """Return assembly text, code object and dynamic LDS bytes; raises as :func:`compile_recipe` does."""
     os.environ |= _SETTINGS
     what = f"{recipe.module}.{recipe.kernel} with {dict(recipe.constants)} for {arch}"
     try:
@@ -62,4 +51,4 @@ def compile_with_triton(recipe: Recipe, arch: str) -> tuple[str, bytes, int]:
         made = triton.compile(source, target=GPUTarget("hip", arch, 64), options=options)
     except Exception as error:  # Triton raises whatever its passes raise
         raise InputError(f"Triton cannot compile {what}: {str(error).strip() or type(error).__name__}") from None
-    return made.asm["amdgcn"], made.asm["hsaco"], made.metadata.shared
+    return made.asm["amdgcn"], made.metadata.shared

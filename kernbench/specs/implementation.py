@@ -47,6 +47,10 @@ class Implementation(BaseModel):
         1, ge=1, le=32, description="waves that make the same scores and softmax, each for itself; Triton on AMD: "
         "waves x rows of the instruction / rows of the tile"
     )
+    value_copies: int = Field(
+        1, ge=1, le=32, description="waves that make the same part of the second product; Triton on AMD: "
+        "waves x elements of the instruction's result / elements of the tile's"
+    )
     overlap: bool = Field(
         False, description="matrix and vector work of a PE's workgroups overlap; else each holds both engines"
     )

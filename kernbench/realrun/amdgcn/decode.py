@@ -67,6 +67,7 @@ PLAIN = {
 }
 """Instructions without modifiers."""
 SUBDWORD = {
+    "v_cndmask_b32",
     *vector.TABLE,
     *(name for name in masks.DECODERS if name.startswith("v_cmp_") and "class" not in name),
     *(name for name in convert.DECODERS if "scalef32" not in name),

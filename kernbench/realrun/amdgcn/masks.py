@@ -93,14 +93,21 @@ def _decode_compare(line: Line) -> Instruction:
 
 def _decode_select(line: Line) -> Instruction:
     """``v_cndmask_b32``: the second source where the mask has a bit, otherwise the first."""
-    refuse_modifiers(line)
+    is_subdword = line.mnemonic.endswith("_sdwa")
+    refuse_modifiers(line, subdword.MODIFIERS if is_subdword else ())
     dest, no, yes, mask = _with_vcc(line, 4)
-    otherwise, chosen, write = reader(no, "u", line), reader(yes, "u", line), lanes_writer(dest, "u", line)
+    kept: frozenset[int] = frozenset()
+    if is_subdword:
+        otherwise, chosen = (subdword.part_reader(line.operands[1 + i], i, "u", line)[1] for i in (0, 1))
+        write = subdword.part_writer(dest, line)
+        kept = dest.rows if line.modifiers.get("dst_unused") == "UNUSED_PRESERVE" else kept
+    else:
+        otherwise, chosen, write = reader(no, "u", line), reader(yes, "u", line), lanes_writer(dest, "u", line)
     row = scalar_row(mask, line, 2)
     return Instruction(
         line,
         lambda g: write(g, np.where(read_bits(g, row), chosen(g), otherwise(g))),
-        rows_of((no, yes, mask)),
+        rows_of((no, yes, mask)) | kept,
         dest.rows,
     )
 

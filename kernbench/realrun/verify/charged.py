@@ -20,6 +20,9 @@ RECIPROCALS = ("divide", "log", "log2", "sqrt", "rsqrt")
 """Other operations that compilers make of transcendental instructions."""
 
 
+_COPIED = ("tile_exp", "tile_div")
+
+
 @dataclass(frozen=True)
 class Charged:
     """Work of one launch over all of its workgroups."""
@@ -42,21 +45,22 @@ class Charged:
     """Loaded operands of products, each once: what goes through LDS if every wave takes its own part."""
     tiles: int
     """Tiles of scores: those whose rows' maxima are taken."""
-    empty_groups: int
-    """Workgroups that have no such tile, in a launch where others have."""
+    groups_by_tiles: dict[int, int]
+    """Number of such tiles → workgroups that have so many."""
 
     @classmethod
     def of(cls, trace: Trace, implementation: Implementation) -> Charged:
         """Add up the commands of a recorded grid, those that several waves do for themselves as often."""
         sums: dict[str, int] = defaultdict(int)
+        groups: dict[int, int] = defaultdict(int)
         for part in trace.classes:
             loaded: dict[int, int] = {}
             before = sums["tiles"]
             copies = copied(part, implementation)
             for i, command in enumerate(part.commands):
                 for name, amount in _work(command, part, loaded):
-                    sums[name] += amount * len(part.pes) * (copies.get(i, 1) if name == "tile_exp" else 1)
-            sums["empty"] += len(part.pes) * (sums["tiles"] == before)
+                    sums[name] += amount * len(part.pes) * (copies.get(i, 1) if name in _COPIED else 1)
+            groups[(sums["tiles"] - before) // len(part.pes)] += len(part.pes)
         return cls(
             matrix_operations=matrix_operations(trace, implementation),
             tile_exponentials=sums["tile_exp"],
@@ -68,7 +72,7 @@ class Charged:
             single_bytes=sums["single"],
             staged_bytes=sums["staged"],
             tiles=sums["tiles"],
-            empty_groups=sums["empty"] if sums["tiles"] else 0,
+            groups_by_tiles=dict(groups),
         )
 
 

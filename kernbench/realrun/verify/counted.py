@@ -72,14 +72,13 @@ class Work:
     note: str = ""
 
 
-def instruction_rows(opcodes: dict[str, int]) -> int | None:
-    """Return the rows of the matrix instructions, if all have as many.
+def results_of(opcodes: dict[str, int]) -> frozenset[tuple[int, int]]:
+    """Return rows and columns of the matrix instructions' results.
 
-    >>> instruction_rows({"v_mfma_f32_16x16x32_f16": 3, "v_mfma_f32_16x16x16_f16": 3})
-    16
+    >>> sorted(results_of({"v_mfma_f32_16x16x32_f16": 3, "v_mfma_f32_32x32x8_f16": 3}))
+    [(16, 16), (32, 32)]
     """
-    rows = {mfma_shape(base_name(opcode))[0] for opcode in opcodes if opcode.startswith("v_mfma")}
-    return rows.pop() if len(rows) == 1 else None
+    return frozenset(mfma_shape(base_name(opcode))[:2] for opcode in opcodes if opcode.startswith("v_mfma"))
 
 
 def instruction_of(opcodes: dict[str, int]) -> str | None:
@@ -95,15 +94,15 @@ def instruction_of(opcodes: dict[str, int]) -> str | None:
     return f"{m}x{n}x{k}" if blocks == 1 else None
 
 
-def differences(charged: Charged, counted: Counted, waves: int, groups: int) -> dict[str, Work]:
+def differences(charged: Charged, counted: Counted, waves: int, stages: int, groups: int) -> dict[str, Work]:
     """Return each kind of work, with what explains a difference: only what adds up to it exactly is said.
 
-    ``waves`` are those of a workgroup, ``groups`` the workgroups of the launch.
+    ``waves`` are those of a workgroup, ``stages`` those of its pipeline, ``groups`` the workgroups of the launch.
     """
     lds = f"{counted.lds_write_bytes:,} written, the rest read" if counted.lds_bytes else ""
     return {
         "matrix operations": Work(charged.matrix_operations, counted.matrix_operations),
-        "exponentials": _exponentials(charged, counted),
+        "exponentials": _exponentials(charged, counted, stages),
         "other transcendentals": _other(charged, counted, waves * groups),
         "global bytes read": _read(charged, counted, waves, groups),
         "global bytes written": Work(charged.written_bytes, counted.written_bytes),
@@ -111,26 +110,28 @@ def differences(charged: Charged, counted: Counted, waves: int, groups: int) -> 
     }
 
 
-def _exponentials(charged: Charged, counted: Counted) -> Work:
+def _exponentials(charged: Charged, counted: Counted, stages: int) -> Work:
     """The model charges for tiles; a row's one exponential is computed by as many lanes as hold the row.
 
-    A software pipeline's last pass is executed, and its result thrown away, by a workgroup that has no tile.
+    A software pipeline has ``stages - 1`` passes behind its loop. A workgroup with fewer tiles executes them all the
+    same, and throws away what it computes.
     """
     tile, row = charged.tile_exponentials, charged.row_exponentials
-    notes: list[str] = []
-    of_empty = charged.empty_groups * tile // charged.tiles if charged.tiles else 0
-    for thrown in sorted({0, of_empty}):
-        rest = counted.exponentials - tile - thrown
-        lanes, left = divmod(rest, row) if row else (0, rest)
-        if notes or rest < 0 or left or lanes & (lanes - 1):
+    if counted.exponentials == tile:
+        return Work(tile, tile)
+    passes = sum(groups * max(stages - 1 - tiles, 0) for tiles, groups in charged.groups_by_tiles.items())
+    for thrown, with_rows in ((0, False), (passes, False), (passes, True)):
+        of_tiles = thrown * tile // max(charged.tiles, 1)
+        rows = row + (thrown * row // max(charged.tiles, 1) if with_rows else 0)
+        lanes, left = divmod(counted.exponentials - tile - of_tiles, max(rows, 1))
+        if lanes < 0 or left or lanes & (lanes - 1) or not row:
             continue
-        if thrown:
-            notes.append(f"{charged.empty_groups} workgroups without keys compute a tile and throw it away")
-        if lanes:
-            notes.append(f"one a row, in {lanes} lanes, is not charged")
-    if not tile and row and not notes:
-        notes.append(f"{row:,} of rows and columns are not charged")
-    return Work(tile, counted.exponentials, "; ".join(notes))
+        notes = [f"{thrown} passes of pipelines compute a tile that nothing needs"] if thrown else []
+        notes += [f"one a row, in {lanes} lanes, is not charged"] if lanes else []
+        return Work(tile, counted.exponentials, "; ".join(notes))
+    if not tile and row:
+        return Work(tile, counted.exponentials, f"{row:,} of rows and columns are not charged")
+    return Work(tile, counted.exponentials, f"{counted.exponentials - tile:+,} is not explained")
 
 
 def _other(charged: Charged, counted: Counted, waves_of_launch: int) -> Work:

@@ -58,13 +58,22 @@ class MachineLaunch:
         """Workgroups of the launch."""
         return int(np.prod(self.grid))
 
-    def score_copies(self, instruction_rows: int | None) -> int:
-        """Return how many waves make the same scores, if a tile has fewer rows than the waves take."""
+    def copies(self, results: frozenset[tuple[int, int]]) -> tuple[int, int]:
+        """Return how many waves make the same scores, and the same part of the second product.
+
+        Triton's AMD backend lays the waves of two chained products along the rows of the first; those that find no rows
+        repeat others' scores. They share the second product by its columns, and repeat parts if these are too few.
+        ``results`` are rows and columns of the matrix instructions; each product takes the largest that fits into it.
+        """
         constants = dict(self.code.recipe.constants)
         rows = next((constants[name] for name in ("GP", "BH", "BM") if name in constants), None)
-        if rows is None or instruction_rows is None:
-            return 1
-        return max(1, self.code.recipe.waves * instruction_rows // int(rows))
+        keys, width = constants.get("BN"), constants.get("LATENT", constants.get("D"))
+        if rows is None or keys is None or width is None or not results:
+            return 1, 1
+        waves = self.code.recipe.waves
+        m, _ = _fitting(results, rows, keys)
+        values_m, values_n = _fitting(results, rows, width)
+        return max(1, waves * m // rows), max(1, waves * values_m * values_n // (rows * width))
 
     def run(self, strict: bool = True) -> LaunchResult:
         """Execute the machine code; the tensors hold the results."""
@@ -76,6 +85,12 @@ class MachineLaunch:
                 (part,) = a.parts()
                 part[...] = held[id(a)].reshape(-1)
         return done
+
+
+def _fitting(results: frozenset[tuple[int, int]], rows: int, columns: int) -> tuple[int, int]:
+    """Return the largest result of an instruction that fits into a product, or the smallest that there is."""
+    fitting = [(m, n) for m, n in results if m <= rows and n <= columns]
+    return max(fitting) if fitting else min(results)
 
 
 # ---------------------------------------------------------------- attention with softmax in base 2

@@ -112,6 +112,7 @@ def _verdict(result: CorrectnessResult) -> str:
 def _print_launch(console: Console, launch: LaunchCounts) -> None:
     grid = " x ".join(str(n) for n in launch.grid)
     copies = f", scores made by {launch.score_copies} waves" if launch.score_copies > 1 else ""
+    copies += f", values by {launch.value_copies}" if launch.value_copies > 1 else ""
     console.print(
         f"\n[bold]{escape(launch.kernel)}[/] grid {grid}, {launch.waves} waves; {escape(launch.code)} by "
         f"{escape(launch.compiler)}: {launch.registers} registers, {launch.lds_bytes:,} B of LDS{copies}",

@@ -19,13 +19,14 @@ from kernbench.grid_time import Timed
 from kernbench.realrun.amdgcn.kernel import LaunchResult
 from kernbench.realrun.verify.bound import Bound, bound_of
 from kernbench.realrun.verify.charged import Charged
-from kernbench.realrun.verify.counted import Counted, Work, differences, instruction_of, instruction_rows
+from kernbench.realrun.verify.counted import Counted, Work, differences, instruction_of, results_of
 from kernbench.realrun.verify.machine_code import MachineLaunch
 from kernbench.realrun.verify.specs import Case
 from kernbench.run import CorrectnessResult
 from kernbench.run_grid import recorded
 from kernbench.simulate.costs import PS
 from kernbench.specs.correctness import compare
+from kernbench.specs.implementation import Implementation
 from kernbench.specs.inputs import default_source, make_inputs
 
 
@@ -63,6 +64,7 @@ class LaunchCounts(_Part):
     registers: int = Field(description="vector registers of a lane, accumulation registers included")
     lds_bytes: int = Field(description="dynamic LDS of a workgroup")
     score_copies: int = Field(description="waves that make the same scores, each for itself; charged as often")
+    value_copies: int = Field(description="waves that make the same part of the second product; charged as often")
     tiles: int = Field(description="tiles of scores over the launch; 0 if rows are handled one by one")
     work: dict[str, Count]
     counters: dict[str, int] = Field(description="by rocprof's names")
@@ -146,7 +148,7 @@ def verify(
     times = [part.makespan_ps for part in Timed.of(stages, machine, "compiled").parts()]
 
     launches = [
-        _counts(twin, result, Charged.of(stage.traces[0], step.implementation), ps, case)
+        _counts(twin, result, step.implementation, Charged.of(stage.traces[0], step.implementation), ps, case)
         for twin, result, step, stage, ps in zip(twins, done, fitted, stages, times, strict=True)
     ]
     return Verification(
@@ -180,17 +182,15 @@ def _launches(case: Case, spec: Any, arrays: dict[str, np.ndarray]) -> tuple[lis
 
 
 def _with_what_it_occupies(step: GridLaunch, twin: MachineLaunch, done: LaunchResult) -> GridLaunch:
-    """Give a launch the registers, LDS, matrix instruction and copies of the scores that its compiler chose.
-
-    Triton lays the waves of chained products along the rows, so that those that find no rows of their own repeat
-    others' scores: a rule of its AMD backend, which is not read off the counts.
-    """
+    """Give a launch the registers, LDS, matrix instruction and copies of products that its compiler chose."""
+    score_copies, value_copies = twin.copies(results_of(done.opcodes))
     chosen = step.implementation.replace(
         registers=min(twin.kernel.registers, 512),
         lds_bytes=twin.code.lds_bytes,
         waves=twin.code.recipe.waves,
         instruction=instruction_of(done.opcodes),
-        score_copies=twin.score_copies(instruction_rows(done.opcodes)),
+        score_copies=score_copies,
+        value_copies=value_copies,
     )
     return replace(step, implementation=chosen)
 
@@ -199,12 +199,14 @@ def _compared(actual: np.ndarray, reference: np.ndarray, tolerance: float) -> Co
     return CorrectnessResult(**vars(compare(actual, reference, tolerance)))
 
 
-def _counts(twin: MachineLaunch, done: LaunchResult, charged: Charged, ps: int, case: Case) -> LaunchCounts:
+def _counts(
+    twin: MachineLaunch, done: LaunchResult, chosen: Implementation, charged: Charged, ps: int, case: Case
+) -> LaunchCounts:
     machine, recipe = case.machine, twin.code.recipe
     bound = bound_of(
         done.opcodes, case.arch, compute_units=machine.n_pes, groups=twin.groups, waves=recipe.waves
     )  # fmt: skip
-    counted = Counted.of(done)
+    work = differences(charged, Counted.of(done), recipe.waves, recipe.stages, twin.groups)
     return LaunchCounts(
         kernel=twin.kernel.name,
         grid=twin.grid,
@@ -213,9 +215,13 @@ def _counts(twin: MachineLaunch, done: LaunchResult, charged: Charged, ps: int, 
         compiler=twin.code.compiler,
         registers=twin.kernel.registers,
         lds_bytes=twin.code.lds_bytes,
-        score_copies=twin.score_copies(instruction_rows(done.opcodes)),
+        score_copies=chosen.score_copies,
+        value_copies=chosen.value_copies,
         tiles=charged.tiles,
-        work={name: _count(work) for name, work in differences(charged, counted, recipe.waves, twin.groups).items()},
+        work={
+            name: _count(work)
+            for name, work in differences(charged, counted, recipe.waves, recipe.stages, twin.groups).items()
+        },
         counters=done.counters,
         opcodes=done.opcodes,
         bound=_bound(bound),

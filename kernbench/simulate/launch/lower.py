@@ -93,8 +93,12 @@ def lower(
 
 def copied(cls: PEClass, implementation: Implementation) -> dict[int, int]:
     """Return the commands that several waves do, each for itself, and how many waves."""
-    copies = implementation.score_copies
-    return dict.fromkeys(commands_on_scores(cls), copies) if copies > 1 else {}
+    of_scores, of_values = implementation.score_copies, implementation.value_copies
+    if of_scores == of_values == 1:
+        return {}
+    scores = commands_on_scores(cls)
+    arithmetic = (i for i, command in enumerate(cls.commands) if command.op in ("dot", "vector"))
+    return {i: of_scores if i in scores else of_values for i in arithmetic}
 
 
 def matrix_operations(trace: Trace, implementation: Implementation) -> int:

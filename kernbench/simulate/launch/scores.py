@@ -2,7 +2,8 @@
 
 Some compilers give each wave whole rows of a tile of scores. Where a tile has fewer rows than its waves could take, the
 waves then make the same product and the same softmax, each for itself (:attr:`Implementation.score_copies
-<kernbench.specs.implementation.Implementation.score_copies>`), and share the second product by its columns.
+<kernbench.specs.implementation.Implementation.score_copies>`), and share the second product by its columns; if these
+are too few as well, they repeat parts of it (``value_copies``).
 """
 
 from __future__ import annotations

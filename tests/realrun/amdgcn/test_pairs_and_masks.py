@@ -175,6 +175,18 @@ def test_a_compare_and_a_select(text):
     np.testing.assert_array_equal(found, np.where(COMPARES[text](a, b), b, a))
 
 
+@pytest.mark.parametrize("kept", ["PAD", "PRESERVE"])
+def test_a_select_of_parts(kept):
+    a, b, old = (words("u", seed) for seed in (1, 2, 3))
+    body = f"""\
+\tv_cmp_lt_u32_e32 vcc, v1, v2
+\tv_mov_b32_e32 v10, v3
+\tv_cndmask_b32_sdwa v10, v1, v2, vcc dst_sel:WORD_1 dst_unused:UNUSED_{kept} src0_sel:BYTE_3 src1_sel:WORD_0"""
+    (found,) = run(body, [a, b, old])
+    picked = np.where(a < b, b & 0xFFFF, a >> 24) << 16
+    np.testing.assert_array_equal(found, picked | (old & 0xFFFF if kept == "PRESERVE" else 0))
+
+
 KINDS = {
     "i32": np.int32, "u32": np.uint32, "f32": np.float32, "u16": np.uint16, "i16": np.int16, "f16": np.float16,
     "i64": np.int64, "u64": np.uint64, "f64": np.float64,

@@ -83,6 +83,10 @@ def test_both_are_held_to_float64():
     assert not found.simulated.passed
     assert not found.passed
     assert found.between.passed
+    right = verify(case)
+    assert right.passed
+    for part in ("machine_code", "simulated"):
+        assert not right.model_copy(update={part: getattr(found, part)}).passed
 
 
 def test_the_command_prints_values_work_and_time(tmp_path):

@@ -63,3 +63,20 @@ def test_scores_are_what_maxima_are_taken_of_and_what_is_made_of_them():
         "cast",
         "sum",
     ]
+
+
+def test_a_tile_that_is_written_again_is_another():
+    def kernel(q, k, v, o, *, tl):
+        other = tl.load(v, shape=(16, 64))
+        buffer = tl.zeros((16, 64))
+        tl.copy_to(buffer, tl.exp(other))
+        tl.store(o, buffer)
+        tl.copy_to(buffer, tl.dot(tl.load(q, shape=(16, 32)), tl.load(k, shape=(32, 64))))
+        tl.store(o, tl.exp2(buffer - tl.max(buffer, axis=-1)))
+        tl.copy_to(buffer, other)
+        tl.store(o, tl.sqrt(buffer))
+
+    args = tuple(kb.shape_only(shape, "f16", MACHINE) for shape in ((16, 32), (32, 64), (16, 64), (16, 64)))
+    (cls,) = record(kernel, MACHINE, args, grid=(1,)).classes
+    found = [cls.commands[i].name for i in sorted(commands_on_scores(cls))]
+    assert found == ["dot", "copy", "max", "subtract", "exp2"]

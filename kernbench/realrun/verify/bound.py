@@ -7,7 +7,8 @@ is waited for. So no run can be shorter than the busiest unit, and real runs are
   older architectures keep their cycles on gfx950. Equal to AMD's matrix instruction calculator (@2ef91896) for gfx90a
   and gfx942, and to LLVM's schedule for gfx950, for each shape that these list.
 * Other vector instructions: 4 cycles a wave on a SIMD of 16 lanes; transcendental ones 16, of float64 32. Thread trace
-  of a gfx942 kernel in ROCm/triton's study_pingpong (@55258a63). They share the vector unit, so that they add up.
+  of a gfx942 kernel in ROCm/triton's study_pingpong (@55258a63). Transcendental ones half of it on gfx950, which has
+  twice the rate: AMD's CDNA 4 white paper, as public notes quote it. They share the vector unit, so that they add up.
 * LDS: bytes of 64 lanes by what a CU's LDS moves in a cycle: 128 on gfx90a and gfx942, and 256 for reads of 8 and 16
   bytes on gfx950 (HipKittens, phases/ @f09e9685).
 """
@@ -22,7 +23,9 @@ from kernbench.realrun.amdgcn.vector import base_name
 
 SIMDS = 4
 """Of a CU."""
-VECTOR_CYCLES, TRANSCENDENTAL_CYCLES, TRANSCENDENTAL_F64_CYCLES = 4, 16, 32
+VECTOR_CYCLES = 4
+TRANSCENDENTAL_CYCLES = {"gfx90a": 16, "gfx942": 16, "gfx950": 8}
+"""Of float32 and float16; those of float64 take twice as long."""
 _OLD = {"F16": 1024, "BF16": 1024, "F32": 256, "F64": 256, "I8": 1024, "XF32": 256}
 _CDNA3 = {"F16": 2048, "BF16": 2048, "F32": 256, "F64": 256, "I8": 4096, "F8": 4096, "XF32": 1024}
 MATRIX_RATES = {
@@ -83,8 +86,7 @@ def bound_of(opcodes: dict[str, int], arch: str, *, compute_units: int, groups: 
         elif "SQ_INSTS_VALU" in names:
             special = [name for name in names if "_TRANS_" in name]
             if special:
-                cycles = TRANSCENDENTAL_F64_CYCLES if special[0].endswith("F64") else TRANSCENDENTAL_CYCLES
-                transcendental += count * cycles
+                transcendental += count * TRANSCENDENTAL_CYCLES[arch] * (2 if special[0].endswith("F64") else 1)
             else:
                 vector += count * VECTOR_CYCLES
     simds = min(compute_units * SIMDS, groups * waves)

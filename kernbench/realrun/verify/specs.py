@@ -80,7 +80,7 @@ def _fields(what: str) -> dict[str, Any]:
     if what in all_benches():
         return {"bench": what}
     path = Path(what)
-    if not path.is_file():
+    if not _is_file(path):
         raise InputError(
             f"{what!r} is no spec, no bench and no file{nearest(what, [*named, *all_benches()])}; "
             "`kernbench realrun verify --list` lists the specs"
@@ -88,13 +88,30 @@ def _fields(what: str) -> dict[str, Any]:
     return _read(path)
 
 
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that is too long for a file
+        return False
+
+
 def _read(path: Path) -> dict[str, Any]:
     try:
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except RecursionError:
+        raise InputError(f"{path}: is nested too deeply") from None
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise InputError(f"{path}: cannot be read: {error}") from None
     if not isinstance(found, dict) or not isinstance(found.get("bench"), str):
         raise InputError(f"{path}: expected a mapping with `bench` and fields of its spec, or a result of `run --json`")
+    fields = dict(found)
     if "spec" in found and "kernbench_version" in found:
-        return {"bench": found["bench"], **found["spec"], **(found.get("implementation") or {})}
-    return dict(found)
+        fields = {"bench": found["bench"]}
+        for part in ("spec", "implementation"):
+            if not isinstance(found.get(part) or {}, dict):
+                raise InputError(f"{path}: {part} is {found[part]!r}, expected a mapping of fields")
+            fields |= found.get(part) or {}
+    for name in fields:
+        if not isinstance(name, str):
+            raise InputError(f"{path}: {name!r} is no name of a field")
+    return fields

@@ -35,7 +35,7 @@ from kernbench.simulate.launch.commands import Costs, format_of, is_of_rows
 from kernbench.simulate.launch.fold import Written, folded
 from kernbench.simulate.launch.places import Resources, places_of, workgroup_of
 from kernbench.simulate.launch.rounds import DRAIN, Plan, plan_of
-from kernbench.simulate.launch.scores import commands_on_scores
+from kernbench.simulate.launch.scores import commands_on_scores, is_tile
 from kernbench.simulate.launch.shared import SECTOR, shared_tiles
 from kernbench.simulate.launch.steps import MATRIX, START, VECTOR, Launch, Workgroup
 from kernbench.specs.implementation import Implementation
@@ -335,5 +335,4 @@ class _Lowering:
 def is_narrowed(source: Ref, dtype: str, cls: PEClass) -> bool:
     """Whether a tile, rather than a vector, of float32 is stored in a shorter format."""
     computed = source.dtype or cls.tiles[source.tile].dtype
-    is_tile = len(source.shape) > 1 and source.shape[-1] > 1 and math.prod(source.shape[:-1]) > 1
-    return is_tile and DTYPES[dtype].bits < DTYPES[computed].bits
+    return is_tile(source.shape) and DTYPES[dtype].bits < DTYPES[computed].bits

@@ -9,7 +9,7 @@ from kernbench.realrun import amdgcn
 from kernbench.realrun.amdgcn.assembly import ARCHITECTURES
 from kernbench.realrun.compiled import code_for, shipped_code, shipped_kernels
 from kernbench.realrun.compiled.code import write_shipped
-from kernbench.realrun.compiled.recipes import decode, shipped_recipes
+from kernbench.realrun.compiled.recipes import decode, reduction, shipped_recipes
 from kernbench.realrun.compiled.triton_code import TRITON
 
 
@@ -26,6 +26,12 @@ def test_a_recipe_finds_its_code():
     assert code.recipe.constant("D") == 128
     kernel = amdgcn.load(code.text, "gfx950")["decode_partial"]
     assert len(kernel.arguments) == len(code.recipe.types) + 2, "Triton adds two pointers"
+
+
+def test_what_needs_no_code_of_its_own():
+    """As docs/machine-code-verify.md has it: 5 to 8 splits are merged by one kernel."""
+    assert {code_for(reduction("f16", 64, splits), "gfx942").shipped for splits in range(5, 9)} == {"reduce_d64.gfx942"}
+    assert reduction("f16", 64, 4) != reduction("f16", 64, 5)
 
 
 def test_other_code_needs_triton(monkeypatch):

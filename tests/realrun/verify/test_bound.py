@@ -19,6 +19,9 @@ CYCLES = [
     ("gfx950", "v_mfma_f32_32x32x8_f16", 32),
     ("gfx950", "v_mfma_f32_16x16x32_bf16", 16),
     ("gfx950", "v_mfma_f32_32x32x16_f16", 32),
+    ("gfx950", "v_mfma_i32_16x16x32_i8", 16),
+    ("gfx950", "v_mfma_f32_32x32x16_fp8_fp8", 32),
+    ("gfx950", "v_mfma_f64_16x16x4_f64", 64),
     ("gfx950", "v_mfma_scale_f32_16x16x128_f8f6f4", 16),
     ("gfx950", "v_mfma_f32_32x32x64_f8f6f4", 32),
 ]
@@ -54,3 +57,18 @@ def test_a_launch_that_does_not_fill_the_machine(groups, waves, share):
     """Of 4 units with 4 SIMDs, a launch of few waves uses as many SIMDs as it has waves."""
     found = bound_of({"v_add_f32_e32": 16}, "gfx942", compute_units=4, groups=groups, waves=waves)
     assert found.vector == -(-64 // share)
+
+
+@pytest.mark.parametrize(
+    ("arch", "opcode", "cycles"),
+    [("gfx942", "v_exp_f32_e32", 16), ("gfx942", "v_rcp_f64_e32", 32), ("gfx90a", "v_rcp_iflag_f32_e32", 16),
+     ("gfx950", "v_exp_f32_e32", 8), ("gfx950", "v_pk_fma_f32", 4)],
+)  # fmt: skip
+def test_vector_instructions_take_the_published_cycles(arch, opcode, cycles):
+    assert bound_of({opcode: 1}, arch, compute_units=1, groups=1, waves=1).vector == cycles
+
+
+@pytest.mark.parametrize(("groups", "share"), [(1, 1), (3, 3), (9, 4)])
+def test_a_workgroup_uses_the_lds_of_one_unit(groups, share):
+    found = bound_of({"ds_read_b32": 96}, "gfx942", compute_units=4, groups=groups, waves=4)
+    assert found.lds == -(-2 * 96 // share)

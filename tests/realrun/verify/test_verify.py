@@ -83,6 +83,10 @@ def test_both_are_held_to_float64():
     assert not found.simulated.passed
     assert not found.passed
     assert found.between.passed
+    right = verify(case)
+    assert right.passed
+    for part in ("machine_code", "simulated"):
+        assert not right.model_copy(update={part: getattr(found, part)}).passed
 
 
 def test_the_command_prints_values_work_and_time(tmp_path):
@@ -172,3 +176,24 @@ def test_a_file_that_says_no_bench(tmp_path):
     file.write_text("bench: fa2_prefill\ncolour: red\n")
     with pytest.raises(SpecError, match="colour"):
         find_case(str(file), "gfx942")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("bench: jenga_sparse\n1: 2\n", "1 is no name of a field"),
+        ("bench: jenga_sparse\nkernbench_version: 1\nspec: [1]\n", "spec is [1], expected a mapping"),
+        ("bench: jenga_sparse\nkernbench_version: 1\nspec: {}\nimplementation: 7\n", "implementation is 7, expected"),
+        ("x: " + "[" * 3000 + "]" * 3000, "nested too deeply"),
+    ],
+)
+def test_a_file_of_the_wrong_kinds(tmp_path, text, message):
+    file = tmp_path / "spec.yaml"
+    file.write_text(text)
+    with pytest.raises(InputError, match=re.escape(message)):
+        find_case(str(file), "gfx942")
+
+
+def test_a_name_too_long_for_a_file():
+    with pytest.raises(InputError, match="no file"):
+        find_case("a" * 5000, "gfx942")

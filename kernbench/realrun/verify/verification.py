@@ -218,10 +218,7 @@ def _counts(
         score_copies=chosen.score_copies,
         value_copies=chosen.value_copies,
         tiles=charged.tiles,
-        work={
-            name: _count(work)
-            for name, work in differences(charged, counted, recipe.waves, recipe.stages, twin.groups).items()
-        },
+        work={name: _count(each) for name, each in work.items()},
         counters=done.counters,
         opcodes=done.opcodes,
         bound=_bound(bound),

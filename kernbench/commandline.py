@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import sys
 from collections.abc import Callable, Iterator
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 GOOD, CHECK_FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 """Exit codes."""
 
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+"""Errors of a disk that is full."""
 DEFAULT_STORE = Path("kernbench.sqlite")
 """Where the results of sweeps are kept, in the working directory."""
 StoreOption = Annotated[Path, typer.Option("--store", help="File of the results of sweeps.")]
@@ -35,6 +38,14 @@ def reports_errors(command: Callable[..., int]) -> Callable[..., None]:
             code = command(*args, **kwargs)
         except KernbenchError as error:
             typer.echo(f"kernbench: {error}", err=True)
+            code = BAD_INPUT
+        except MemoryError as error:
+            typer.echo(f"kernbench: out of memory: {error or 'smaller sizes are needed'}", err=True)
+            code = BAD_INPUT
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            typer.echo(f"kernbench: cannot write {error.filename or 'the output'}: {error.strerror}", err=True)
             code = BAD_INPUT
         except KeyboardInterrupt as stopped:
             say_interrupted(*stopped.args)

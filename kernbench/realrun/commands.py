@@ -158,6 +158,8 @@ def rocke(
     no_progress: NoProgress = False,
 ) -> int:
     """Hold kernbench's sage, Jenga and VSA kernels against a checkout of rocke: rules, values and counts."""
+    if not specs and not execute:
+        raise InputError("--specs 0 --execute 0 leaves nothing to compare")
     with output_file(json) as file:
         from kernbench.realrun.rocke.crosscheck import DEFAULT_ARCHES, cross_check, write_crosscheck
         from kernbench.realrun.rocke.screen import print_crosscheck
@@ -197,10 +199,12 @@ def verify(
         from kernbench.realrun.verify import named_specs
         from kernbench.realrun.verify.screen import print_specs
 
+        if json is not None:
+            raise InputError("--list writes no file: leave --json out")
         print_specs(named_specs())
         return GOOD
-    if every and (spec is not None or given):
-        raise InputError("--all verifies the named specs as they are: name no other, and set nothing")
+    if every and (spec is not None or given or inputs is not None):
+        raise InputError("--all verifies the named specs as they are, with random inputs: name and set nothing else")
     if spec is None and not every:
         raise InputError("which spec? Name one, e.g. `kernbench realrun verify decode_d64`; --list lists them")
     with output_file(json) as file:

@@ -66,17 +66,39 @@ def test_scores_are_what_maxima_are_taken_of_and_what_is_made_of_them():
 
 
 def test_a_tile_that_is_written_again_is_another():
-    def kernel(q, k, v, o, *, tl):
+    def kernel(q, k, v, w, o, *, tl):
         other = tl.load(v, shape=(16, 64))
         buffer = tl.zeros((16, 64))
         tl.copy_to(buffer, tl.exp(other))
         tl.store(o, buffer)
         tl.copy_to(buffer, tl.dot(tl.load(q, shape=(16, 32)), tl.load(k, shape=(32, 64))))
-        tl.store(o, tl.exp2(buffer - tl.max(buffer, axis=-1)))
+        p = tl.exp2(buffer - tl.max(buffer, axis=-1))
+        tl.store(o, tl.dot(tl.cast(p, "f16"), tl.load(w, shape=(64, 64))))
         tl.copy_to(buffer, other)
         tl.store(o, tl.sqrt(buffer))
 
-    args = tuple(kb.shape_only(shape, "f16", MACHINE) for shape in ((16, 32), (32, 64), (16, 64), (16, 64)))
+    args = tuple(kb.shape_only(shape, "f16", MACHINE) for shape in ((16, 32), (32, 64), (16, 64), (64, 64), (16, 64)))
     (cls,) = record(kernel, MACHINE, args, grid=(1,)).classes
     found = [cls.commands[i].name for i in sorted(commands_on_scores(cls))]
-    assert found == ["dot", "copy", "max", "subtract", "exp2"]
+    assert found == ["dot", "copy", "max", "subtract", "exp2", "cast"]
+
+
+def test_a_maximum_that_no_product_takes_up_makes_no_scores():
+    """Quantising what was loaded or computed takes maxima of rows, too."""
+
+    def kernel(q, k, o, *, tl):
+        queries = tl.load(q, shape=(16, 32))
+        top = tl.max(queries, axis=-1)
+        product = tl.dot(tl.cast(queries / top, "f16"), tl.load(k, shape=(32, 64)))
+        tl.store(o, product / tl.max(product, axis=-1))
+
+    args = tuple(kb.shape_only(shape, "f16", MACHINE) for shape in ((16, 32), (32, 64), (16, 64)))
+    (cls,) = record(kernel, MACHINE, args, grid=(1,)).classes
+    assert not commands_on_scores(cls)
+
+
+def test_copies_of_the_second_product():
+    once, twice = ran(1), ran(1, value_copies=2)
+    product = 2 * HEADS * 16 * KEYS * WIDTH
+    assert twice.flops - once.flops == product
+    assert twice.makespan_ps > once.makespan_ps

@@ -7,14 +7,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from kernbench.errors import InputError, nearest
 from kernbench.realrun.amdgcn.assembly import read_assembly
 from kernbench.realrun.amdgcn.decode import decode_program
 from kernbench.realrun.amdgcn.kernel import Kernel, LaunchResult
 
-__all__ = ["Kernel", "LaunchResult", "load"]
+__all__ = ["Kernel", "Kernels", "LaunchResult", "load"]
 
 
-def load(path_or_text: str | Path, arch: str | None = None) -> dict[str, Kernel]:
+class Kernels(dict[str, Kernel]):
+    """Kernels by name; asking for another name raises InputError."""
+
+    def __missing__(self, name: str) -> Kernel:
+        raise InputError(f"there is no kernel {name!r} in this code{nearest(str(name), self)}")
+
+
+def load(path_or_text: str | Path, arch: str | None = None) -> Kernels:
     """Read assembly text, a file of it (``.gz`` is unpacked) or a code object, and return its kernels by name.
 
     Parameters
@@ -32,4 +40,4 @@ def load(path_or_text: str | Path, arch: str | None = None) -> dict[str, Kernel]
     """
     assembly = read_assembly(path_or_text, arch)
     program = decode_program(assembly)
-    return {name: Kernel(text, assembly, program) for name, text in sorted(assembly.kernels.items())}
+    return Kernels((name, Kernel(text, assembly, program)) for name, text in sorted(assembly.kernels.items()))

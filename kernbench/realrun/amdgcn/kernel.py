@@ -102,6 +102,7 @@ class Kernel:
             Workgroups, and work-items of a workgroup: up to three numbers each, x first.
         args
             One value for each entry of :attr:`arguments`: C-contiguous arrays or None for pointers, numbers otherwise.
+            Metadata do not tell integers from floats: pass what the kernel takes, ``3.0`` for a float.
         lds_bytes
             LDS of a workgroup on top of what the descriptor has.
         strict
@@ -119,6 +120,8 @@ class Kernel:
         groups, items = _size_of("grid", grid), _size_of("block", block)
         if math.prod(items) > 1024:
             raise InputError(f"{self.name}: block {items} has {math.prod(items)} work-items, at most 1024 are possible")
+        if lds_bytes is not None and lds_bytes < 0:
+            raise InputError(f"{self.name}: lds_bytes is {lds_bytes}, expected 0 or more")
         self._check_modes()
         self._check_registers()
         memory, tally = AddressSpace(), Tally()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from kernbench.errors import KernbenchError
+from kernbench.errors import InputError, KernbenchError
 from kernbench.realrun.amdgcn.assembly import ARCHITECTURES
 from kernbench.realrun.compiled.code import compiled_code, write_shipped
 from kernbench.realrun.compiled.recipes import shipped_recipes
@@ -25,6 +25,9 @@ def main(folder: Path) -> int:
 
 if __name__ == "__main__":
     try:
+        if len(sys.argv) != 2 or not Path(sys.argv[1]).is_dir():
+            raise InputError("name the folder that the code is written to: python -m kernbench.realrun.compiled FOLDER")
         sys.exit(main(Path(sys.argv[1])))
     except KernbenchError as error:
-        sys.exit(f"kernbench: {error}")
+        print(f"kernbench: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -6,11 +6,12 @@ import gzip
 import json
 from dataclasses import asdict, dataclass
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from kernbench.errors import InputError, nearest
-from kernbench.realrun.compiled.recipes import Recipe
+from kernbench.realrun.compiled.recipes import NoCompilerError, Recipe
 
 SHIPPED = Path(__file__).parent / "code"
 
@@ -38,10 +39,17 @@ def code_for(recipe: Recipe, arch: str) -> Code:
     InputError
         If none is shipped and the pinned Triton is not installed, or cannot compile it.
     """
+    alike = []
     for name, kernel in shipped_kernels().items():
-        if kernel["arch"] == arch and kernel["recipe"] == _plain(recipe):
-            return shipped_code(name)
-    return compiled_code(recipe, arch)
+        if kernel["arch"] == arch and kernel["recipe"]["kernel"] == recipe.kernel:
+            if kernel["recipe"] == _plain(recipe):
+                return shipped_code(name)
+            alike.append(name)
+    try:
+        return compiled_code(recipe, arch)
+    except NoCompilerError as error:
+        comes = "\n    ".join(str(shipped_code(name).recipe) for name in alike) or "none"
+        raise NoCompilerError(f"{error}\n  what comes with kernbench for {arch}:\n    {comes}") from None
 
 
 def compiled_code(recipe: Recipe, arch: str) -> Code:
@@ -53,9 +61,23 @@ def compiled_code(recipe: Recipe, arch: str) -> Code:
 
 
 @cache
+def _index() -> dict[str, Any]:
+    return json.loads((SHIPPED / "kernels.json").read_text(encoding="utf-8"))
+
+
 def shipped_kernels() -> dict[str, dict[str, Any]]:
     """Return what comes with kernbench: ``name.arch`` → arch, recipe, lds_bytes."""
-    return json.loads((SHIPPED / "kernels.json").read_text(encoding="utf-8"))["kernels"]
+    return _index()["kernels"]
+
+
+def shipped_sources() -> dict[str, str]:
+    """Return the fingerprint of the file of kernels that shipped code was made from, by module."""
+    return _index()["sources"]
+
+
+def source_sha256(module: str) -> str:
+    """Return the fingerprint of a file of :mod:`kernbench.realrun.kernels`."""
+    return sha256((Path(__file__).parent.parent / "kernels" / f"{module}.py").read_bytes()).hexdigest()
 
 
 def shipped_code(name: str) -> Code:
@@ -71,8 +93,7 @@ def shipped_code(name: str) -> Code:
         raise InputError(f"no code called {name!r} comes with kernbench{nearest(name, kernels)}")
     made = kernels[name]
     text = gzip.decompress((SHIPPED / f"{name}.s.gz").read_bytes()).decode()
-    compiler = json.loads((SHIPPED / "kernels.json").read_text(encoding="utf-8"))["compiler"]
-    return Code(_recipe(made["recipe"]), made["arch"], text, made["lds_bytes"], compiler, name)
+    return Code(_recipe(made["recipe"]), made["arch"], text, made["lds_bytes"], _index()["compiler"], name)
 
 
 def write_shipped(codes: dict[str, Code], folder: Path, compiler: str) -> None:
@@ -81,7 +102,8 @@ def write_shipped(codes: dict[str, Code], folder: Path, compiler: str) -> None:
     for name, code in codes.items():
         (folder / f"{name}.s.gz").write_bytes(gzip.compress(code.text.encode(), mtime=0))
         kernels[name] = {"arch": code.arch, "recipe": _plain(code.recipe), "lds_bytes": code.lds_bytes}
-    made = {"compiler": compiler, "kernels": kernels}
+    sources = {code.recipe.module: source_sha256(code.recipe.module) for code in codes.values()}
+    made = {"compiler": compiler, "kernels": kernels, "sources": sources}
     (folder / "kernels.json").write_text(json.dumps(made, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 

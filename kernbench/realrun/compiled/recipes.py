@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kernbench.errors import InputError
+
 Types = dict[str, str]
 ALIGNED = "aligned"
 """An integer that Triton may take as a multiple of 16, as it finds out for itself at a real launch."""
@@ -14,8 +16,14 @@ POINTER = {"bf16": "*bf16", "f16": "*fp16", "f32": "*fp32", "i8": "*i8", "u8": "
 """Triton's name for a pointer to each of kernbench's formats."""
 FP8 = {"gfx90a": "fp8e4m3fnuz", "gfx942": "fp8e4m3fnuz", "gfx950": "fp8e4m3"}
 """The E4M3 that each architecture's conversions know; gfx90a has none and takes many instructions."""
+LEAST_SPLITS = 8
+"""Splits that every merging kernel has room for."""
 REDUCE_CHUNK = 16
 """Splits that the merging kernel reads at a time, at most."""
+
+
+class NoCompilerError(InputError):
+    """Code that would have to be compiled, without the compiler for it."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +47,12 @@ class Recipe:
         """Make one; ``kernel`` is ``module.function``."""
         module, _, function = kernel.partition(".")
         return cls(module, function, tuple(types.items()), tuple(constants.items()), waves, stages, waves_per_eu)
+
+    def __str__(self) -> str:
+        """Write what tells it from others of its kernel: formats, constants, waves and stages."""
+        formats = [f"{name} {kind[1:]}" for name, kind in self.types if kind.startswith("*")]
+        constants = [f"{name}={value}" for name, value in self.constants]
+        return f"{self.kernel} ({', '.join([*formats, *constants])}; {self.waves} waves, {self.stages} stages)"
 
     def constant(self, name: str) -> Any:
         """Return a constant. Raises KeyError."""
@@ -83,9 +97,10 @@ def decode(
 
 
 def reduction(dtype: str, d: int, splits: int) -> Recipe:
-    """Return the launch that merges the splits of a decode."""
+    """Return the launch that merges the splits of a decode; one kernel serves up to 8 of them."""
     types = PARTS | pointers(o=dtype) | _ints("group", "splits")
-    sizes = {"D": d, "SP": padded(splits), "CHUNK": min(REDUCE_CHUNK, padded(splits))}
+    room = max(padded(splits), LEAST_SPLITS)
+    sizes = {"D": d, "SP": room, "CHUNK": min(REDUCE_CHUNK, room)}
     return Recipe.of("splitkv.reduce_splits", types, sizes, 4, 1)
 
 

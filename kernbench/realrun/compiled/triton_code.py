@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 from kernbench.errors import InputError
-from kernbench.realrun.compiled.recipes import ALIGNED, Recipe
+from kernbench.realrun.compiled.recipes import ALIGNED, NoCompilerError, Recipe
 
 TRITON = "3.9.0"
 """Other versions emit other code, so that counts of instructions would not repeat."""
@@ -22,19 +22,31 @@ def compile_with_triton(recipe: Recipe, arch: str) -> tuple[str, int]:
     InputError
         If Triton is missing, is another version, or cannot compile the kernel for this architecture.
     """
+    what = f"{recipe} for {arch}"
+    before = {name: os.environ.get(name) for name in _SETTINGS}
     os.environ |= _SETTINGS
-    what = f"{recipe.module}.{recipe.kernel} with {dict(recipe.constants)} for {arch}"
+    try:
+        return _compiled(recipe, arch, what)
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _compiled(recipe: Recipe, arch: str, what: str) -> tuple[str, int]:
     try:
         import triton
         from triton.backends.compiler import GPUTarget
         from triton.compiler import ASTSource
     except ImportError as error:
-        raise InputError(
-            f"no code comes with kernbench for {what}, and Triton is not there to compile it ({error}): "
-            "pip install 'kernbench[triton]', or verify a spec of `kernbench realrun verify --list`"
+        raise NoCompilerError(
+            f"there is no code for {what}, and Triton is not there to compile it ({error}): "
+            "pip install 'kernbench[triton]'"
         ) from None
     if triton.__version__ != TRITON:
-        raise InputError(f"Triton {triton.__version__} is installed, but code is compiled by Triton {TRITON} only")
+        raise NoCompilerError(f"Triton {triton.__version__} is installed, but code is compiled by Triton {TRITON} only")
     function = getattr(importlib.import_module(f"kernbench.realrun.kernels.{recipe.module}"), recipe.kernel)
     divisible = {
         (i,): [["tt.divisibility", 16]]

@@ -107,6 +107,7 @@ def write_crosscheck(result: CrossCheck, path: Path) -> None:
     """Write everything as JSON; an error of values that are NaN is null."""
     layout = result.layout
     data = {
+        "evidence": "code compiled from the checkout, executed on a CPU: no real run",
         "checkout": {"commit": layout.commit, "changed": layout.changed},
         "llvm": {"version": llvm.version(), "llvmlite": llvm.llvm_package(), "flavour": result.flavour},
         "specs": result.specs,

@@ -4,13 +4,16 @@ Each unit works off its instructions back to back, spread evenly over the waves 
 is waited for. So no run can be shorter than the busiest unit, and real runs are longer.
 
 * Matrix instructions: their operations divided by the peak of a SIMD (a CU has four), :data:`MATRIX_RATES`; shapes of
-  older architectures keep their cycles on gfx950. Equal to AMD's matrix instruction calculator (@2ef91896) for gfx90a
-  and gfx942, and to LLVM's schedule for gfx950, for each shape that these list.
+  older architectures keep their cycles on gfx950. For the dense shapes that compilers emit for attention this is what
+  AMD's matrix instruction calculator (@2ef91896) lists for gfx90a and gfx942, and LLVM's schedule for gfx950; for those
+  of several blocks it is less than the calculator has.
 * Other vector instructions: 4 cycles a wave on a SIMD of 16 lanes; transcendental ones 16, of float64 32. Thread trace
   of a gfx942 kernel in ROCm/triton's study_pingpong (@55258a63). Transcendental ones half of it on gfx950, which has
   twice the rate: AMD's CDNA 4 white paper, as public notes quote it. They share the vector unit, so that they add up.
-* LDS: bytes of 64 lanes by what a CU's LDS moves in a cycle: 128 on gfx90a and gfx942, and 256 for reads of 8 and 16
-  bytes on gfx950 (HipKittens, phases/ @f09e9685).
+* LDS: bytes of 64 lanes by what a CU's LDS moves in a cycle: 128 on gfx90a and gfx942, 256 on gfx950 but for what was
+  measured to be slower there (HipKittens, phases/ @f09e9685).
+
+An instruction is taken to occupy its unit whatever lanes are active.
 """
 
 from __future__ import annotations
@@ -35,8 +38,9 @@ MATRIX_RATES = {
 }
 """Operations of a CU in a cycle, by architecture and format. Instructions of mixed 8 and 4 bits count as the fast
 ones, since their names do not say which they are: the bound is low for them."""
-_LDS_BYTES = {"gfx90a": 128, "gfx942": 128, "gfx950": 128}
-_FAST_READS_950 = re.compile(r"ds_read(2|2st64)?_b(64|128)|ds_read2(st64)?_b32|ds_read_b64_tr")
+_LDS_BYTES = {"gfx90a": 128, "gfx942": 128, "gfx950": 256}
+_MEASURED_950 = {"ds_write_b64": 4.0, "ds_read_b96": 8.0}
+"""Phases of gfx950 that are more than its bandwidth says."""
 _LDS_WIDTH = re.compile(r"_(?:b|u|i|f)(\d+)")
 
 
@@ -129,10 +133,9 @@ def lds_cycles(opcode: str, arch: str) -> float:
     width = _LDS_WIDTH.search(opcode)
     nbytes = max(int(width[1]) // 8, 1) if width else 4
     pair = 2 if re.match(r"ds_(read|write)2", opcode) else 1
-    rate = _LDS_BYTES[arch]
-    if arch == "gfx950" and _FAST_READS_950.match(opcode):
-        rate *= 2
-    return max(1.0, 64 * nbytes * pair / rate)
+    if arch == "gfx950" and opcode in _MEASURED_950:
+        return _MEASURED_950[opcode]
+    return max(1.0, 64 * nbytes * pair / _LDS_BYTES[arch])
 
 
 def _up(x: float) -> int:

@@ -21,6 +21,8 @@ RECIPROCALS = ("divide", "log", "log2", "sqrt", "rsqrt")
 
 
 _COPIED = ("tile_exp", "tile_div")
+_LINES = 5
+"""Loads of rows and columns that are told apart."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,8 @@ class Charged:
     """Global memory, as workgroups ask for it, in front of the caches."""
     single_bytes: int
     """Those bytes read that are loads of one number: factors, entries of tables."""
+    line_loads: tuple[int, ...]
+    """Bytes read by loads of rows and columns: the first of each workgroup, the second, ...; the last are the rest."""
     staged_bytes: int
     """Loaded operands of products, each once: what goes through LDS if every wave takes its own part."""
     tiles: int
@@ -53,11 +57,15 @@ class Charged:
         """Add up the commands of a recorded grid, those that several waves do for themselves as often."""
         sums: dict[str, int] = defaultdict(int)
         groups: dict[int, int] = defaultdict(int)
+        lines: dict[int, int] = defaultdict(int)
         for part in trace.classes:
             loaded: dict[int, int] = {}
-            before = sums["tiles"]
+            before, number = sums["tiles"], 0
             copies = copied(part, implementation)
             for i, command in enumerate(part.commands):
+                if command.op == "load" and command.access is not None and not is_tile(command.access.shape):
+                    lines[min(number, _LINES)] += command.nbytes * len(part.pes)
+                    number += 1
                 for name, amount in _work(command, part, loaded):
                     sums[name] += amount * len(part.pes) * (copies.get(i, 1) if name in _COPIED else 1)
             groups[(sums["tiles"] - before) // len(part.pes)] += len(part.pes)
@@ -70,6 +78,7 @@ class Charged:
             read_bytes=sums["read"],
             written_bytes=sums["written"],
             single_bytes=sums["single"],
+            line_loads=tuple(lines.values()),
             staged_bytes=sums["staged"],
             tiles=sums["tiles"],
             groups_by_tiles=dict(groups),

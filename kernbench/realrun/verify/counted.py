@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import combinations
 
 from kernbench.realrun.amdgcn.counters import classify, mfma_shape
 from kernbench.realrun.amdgcn.kernel import LaunchResult
@@ -95,74 +96,87 @@ def instruction_of(opcodes: dict[str, int]) -> str | None:
 
 
 def differences(charged: Charged, counted: Counted, waves: int, stages: int, groups: int) -> dict[str, Work]:
-    """Return each kind of work, with what explains a difference: only what adds up to it exactly is said.
+    """Return each kind of work, with what explains a difference: what adds up to it exactly, or that nothing does.
 
     ``waves`` are those of a workgroup, ``stages`` those of its pipeline, ``groups`` the workgroups of the launch.
     """
+    matrix, written = charged.matrix_operations, charged.written_bytes
     lds = f"{counted.lds_write_bytes:,} written, the rest read" if counted.lds_bytes else ""
     return {
-        "matrix operations": Work(charged.matrix_operations, counted.matrix_operations),
-        "exponentials": _exponentials(charged, counted, stages),
-        "other transcendentals": _other(charged, counted, waves * groups),
-        "global bytes read": _read(charged, counted, waves, groups),
-        "global bytes written": Work(charged.written_bytes, counted.written_bytes),
+        "matrix operations": Work(matrix, counted.matrix_operations, _rest(counted.matrix_operations - matrix)),
+        "exponentials": _exponentials(charged, counted, waves, stages),
+        "other transcendentals": _other(charged, counted, waves, groups),
+        "global bytes read": _read(charged, counted, waves),
+        "global bytes written": Work(written, counted.written_bytes, _rest(counted.written_bytes - written)),
         "LDS bytes": Work(charged.staged_bytes, counted.lds_bytes, lds),
     }
 
 
-def _exponentials(charged: Charged, counted: Counted, stages: int) -> Work:
+def _rest(difference: int) -> str:
+    return f"{difference:+,} is not explained" if difference else ""
+
+
+def _lanes(amount: int, rows: int, waves: int) -> int | None:
+    """Return in how many lanes each row makes its number, if it is as many in each as a workgroup can hold rows in."""
+    lanes, left = divmod(amount, rows) if rows else (0, amount)
+    return None if left or lanes < 0 or lanes & (lanes - 1) or lanes > LANES * waves else lanes
+
+
+def _exponentials(charged: Charged, counted: Counted, waves: int, stages: int) -> Work:
     """The model charges for tiles; a row's one exponential is computed by as many lanes as hold the row.
 
     A software pipeline has ``stages - 1`` passes behind its loop. A workgroup with fewer tiles executes them all the
     same, and throws away what it computes.
     """
-    tile, row = charged.tile_exponentials, charged.row_exponentials
-    if counted.exponentials == tile:
-        return Work(tile, tile)
+    tile, row, total = charged.tile_exponentials, charged.row_exponentials, counted.exponentials
+    if not charged.tiles:
+        return Work(tile, total, "rows and columns are not charged" if row and total else _rest(total - tile))
     passes = sum(groups * max(stages - 1 - tiles, 0) for tiles, groups in charged.groups_by_tiles.items())
     for thrown, with_rows in ((0, False), (passes, False), (passes, True)):
-        of_tiles = thrown * tile // max(charged.tiles, 1)
-        rows = row + (thrown * row // max(charged.tiles, 1) if with_rows else 0)
-        lanes, left = divmod(counted.exponentials - tile - of_tiles, max(rows, 1))
-        if lanes < 0 or left or lanes & (lanes - 1) or not row:
-            continue
-        notes = [f"{thrown} passes of pipelines compute a tile that nothing needs"] if thrown else []
-        notes += [f"one a row, in {lanes} lanes, is not charged"] if lanes else []
-        return Work(tile, counted.exponentials, "; ".join(notes))
-    if not tile and row:
-        return Work(tile, counted.exponentials, f"{row:,} of rows and columns are not charged")
-    return Work(tile, counted.exponentials, f"{counted.exponentials - tile:+,} is not explained")
+        rows = row + thrown * row // charged.tiles * with_rows
+        lanes = _lanes(total - tile - thrown * tile // charged.tiles, rows, waves)
+        if lanes is not None:
+            notes = [f"{thrown} passes of pipelines compute a tile that nothing needs"] if thrown else []
+            notes += [f"one a row, in {lanes} lanes, is not charged"] if lanes else []
+            return Work(tile, total, "; ".join(notes))
+    return Work(tile, total, _rest(total - tile))
 
 
-def _other(charged: Charged, counted: Counted, waves_of_launch: int) -> Work:
-    notes = []
-    if counted.lone_reciprocals:
-        notes.append(f"{counted.lone_reciprocals:,} are for divisions of indices")
-    rest = counted.other_transcendentals - counted.lone_reciprocals - charged.tile_divisions
-    each = charged.tile_divisions // waves_of_launch
-    if rest > 0 and charged.row_divisions and rest % charged.row_divisions == 0:
-        notes.append(f"one a row, in {rest // charged.row_divisions} lanes, is not charged")
-    if rest < 0 and each and rest % each == 0:
+def _other(charged: Charged, counted: Counted, waves: int, groups: int) -> Work:
+    """Divisions: of tiles, of rows, of indices by a reciprocal alone; waves whose rows are behind the end make none."""
+    charge, total = charged.tile_divisions, counted.other_transcendentals
+    rest = total - counted.lone_reciprocals - charge
+    notes = [f"{counted.lone_reciprocals:,} are reciprocals alone, as of indices"] if counted.lone_reciprocals else []
+    each, uneven = divmod(charge, waves * groups)
+    lanes = _lanes(rest, charged.row_divisions, waves) if rest > 0 else 0
+    if rest < 0 and each >= LANES and not uneven and rest % each == 0:
         notes.append(f"{-rest // each} waves have no rows and make none")
-    return Work(charged.tile_divisions, counted.other_transcendentals, "; ".join(notes))
+    elif lanes:
+        notes.append(f"one a row, in {lanes} lanes, is not charged")
+    elif rest:
+        notes.append(_rest(rest))
+    return Work(charge, total, "; ".join(notes))
 
 
-def _read(charged: Charged, counted: Counted, waves: int, groups: int) -> Work:
-    """Tiles are read by lanes; single numbers by all lanes of each wave, or by its scalar unit."""
-    total, note = counted.read_bytes + counted.scalar_bytes, ""
+def _read(charged: Charged, counted: Counted, waves: int) -> Work:
+    """Tiles are read by lanes; single numbers by all lanes of each wave, or by its scalar unit.
+
+    What every wave of a workgroup reads is some of the loads of rows and columns.
+    """
+    total = counted.read_bytes + counted.scalar_bytes
     rest = total - counted.repeated_bytes - charged.read_bytes
-    if total != charged.read_bytes and counted.read_bytes - counted.uniform_bytes == _of_tiles(charged):
+    again = {(waves - 1) * sum(some) for n in range(len(charged.line_loads) + 1)
+             for some in combinations(charged.line_loads, n)}  # fmt: skip
+    if total == charged.read_bytes:
+        note = ""
+    elif counted.read_bytes - counted.uniform_bytes == charged.read_bytes - charged.single_bytes:
         singles = counted.uniform_bytes + counted.scalar_bytes
         note = f"tiles are equal; single numbers {singles:,} by all lanes and waves, charged {charged.single_bytes:,}"
-    elif total != charged.read_bytes:
-        each, left = divmod(rest, max((waves - 1) * groups, 1))
-        note = f"{counted.repeated_bytes:,} are read by several lanes at once"
-        if rest > 0 and not left and waves > 1:
-            note += f"; {each:,} of a workgroup are read by each of its {waves} waves"
+    else:
+        notes = [f"{counted.repeated_bytes:,} by several lanes at once"] if counted.repeated_bytes else []
+        if rest and rest in again:
+            notes.append(f"{rest:,} by other waves of the workgroup again")
         elif rest:
-            note += f"; {rest:+,} is not explained"
+            notes.append(_rest(rest))
+        note = "; ".join(notes)
     return Work(charged.read_bytes, total, note)
-
-
-def _of_tiles(charged: Charged) -> int:
-    return charged.read_bytes - charged.single_bytes

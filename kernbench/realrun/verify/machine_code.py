@@ -47,7 +47,10 @@ class MachineLaunch:
         """
         name = launch.kernel.__name__
         if name not in TWINS:
-            raise InputError(f"there is no compiled kernel for {name}; there is one for {', '.join(sorted(TWINS))}")
+            raise InputError(
+                f"there is no compiled kernel that divides the work as {name} does (for UltraQuant's own kernel see "
+                "docs/machine-code-ultraquant.md); `kernbench realrun verify --list` shows what there is"
+            )
         recipe, args = TWINS[name](launch)
         code = code_for(recipe, arch)
         kernel = amdgcn.load(code.text, arch)[recipe.kernel]

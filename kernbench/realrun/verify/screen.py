@@ -19,6 +19,8 @@ def print_verification(found: Verification) -> None:
         f"{escape(found.inputs)}, seed {found.seed}",
         highlight=False,
     )
+    for warning in found.warnings:
+        console.print(f"[yellow]warning:[/] {escape(warning)}", highlight=False, soft_wrap=True)
     console.print(_values(found))
     for launch in found.launches:
         _print_launch(console, launch)
@@ -83,6 +85,7 @@ def print_specs(specs: dict[str, dict[str, object]]) -> None:
         rest = " ".join(f"{key}={value}" for key, value in fields.items() if key != "bench")
         table.add_row(escape(name), f"{escape(str(fields['bench']))} [dim]{escape(rest)}[/]")
     console.print(table)
+    console.print("[dim]code comes with kernbench for gfx942 and gfx950; for gfx90a Triton is needed but for a few[/]")
 
 
 def _values(found: Verification) -> Table:
@@ -111,10 +114,12 @@ def _verdict(result: CorrectnessResult) -> str:
 
 def _print_launch(console: Console, launch: LaunchCounts) -> None:
     grid = " x ".join(str(n) for n in launch.grid)
-    copies = f", scores made by {launch.score_copies} waves" if launch.score_copies > 1 else ""
-    copies += f", values by {launch.value_copies}" if launch.value_copies > 1 else ""
+    of_scores, of_values = (launch.implementation[name] for name in ("score_copies", "value_copies"))
+    copies = f", scores made by {of_scores} waves" if of_scores > 1 else ""
+    copies += f", values by {of_values}" if of_values > 1 else ""
+    waves = f"{launch.waves} wave" + "s" * (launch.waves > 1)
     console.print(
-        f"\n[bold]{escape(launch.kernel)}[/] grid {grid}, {launch.waves} waves; {escape(launch.code)} by "
+        f"\n[bold]{escape(launch.kernel)}[/] grid {grid}, {waves}; {escape(launch.code)} by "
         f"{escape(launch.compiler)}: {launch.registers} registers, {launch.lds_bytes:,} B of LDS{copies}",
         highlight=False,
     )

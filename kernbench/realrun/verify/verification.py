@@ -21,7 +21,7 @@ from kernbench.realrun.verify.bound import Bound, bound_of
 from kernbench.realrun.verify.charged import Charged
 from kernbench.realrun.verify.counted import Counted, Work, differences, instruction_of, results_of
 from kernbench.realrun.verify.machine_code import MachineLaunch
-from kernbench.realrun.verify.specs import Case
+from kernbench.realrun.verify.specs import OF_THE_COMPILER, Case
 from kernbench.run import CorrectnessResult
 from kernbench.run_grid import recorded
 from kernbench.simulate.costs import PS
@@ -63,8 +63,7 @@ class LaunchCounts(_Part):
     compiler: str
     registers: int = Field(description="vector registers of a lane, accumulation registers included")
     lds_bytes: int = Field(description="dynamic LDS of a workgroup")
-    score_copies: int = Field(description="waves that make the same scores, each for itself; charged as often")
-    value_copies: int = Field(description="waves that make the same part of the second product; charged as often")
+    implementation: dict[str, Any] = Field(description="what was simulated: the compiler's choices in their places")
     tiles: int = Field(description="tiles of scores over the launch; 0 if rows are handled one by one")
     work: dict[str, Count]
     counters: dict[str, int] = Field(description="by rocprof's names")
@@ -78,7 +77,7 @@ class Verification(_Part):
 
     bench: str
     spec: dict[str, Any]
-    implementation: dict[str, Any]
+    implementation: dict[str, Any] = Field(description="what the spec chose; the rest is the compiler's")
     arch: str
     topology: str = Field(description="the simulated machine")
     inputs: str
@@ -87,6 +86,7 @@ class Verification(_Part):
     simulated: CorrectnessResult = Field(description="the bench's own kernel against float64")
     between: CorrectnessResult = Field(description="machine code against the bench's own kernel")
     launches: list[LaunchCounts]
+    warnings: list[str] = Field(description="what is odd though legal, such as NaN in the inputs")
     evidence: dict[str, str] = {
         "machine_code": "compiled code, executed on a CPU: values and counts, no real run",
         "simulated": "simulated",
@@ -154,7 +154,7 @@ def verify(
     return Verification(
         bench=bench.name,
         spec=spec.model_dump(mode="json"),
-        implementation=case.implementation.model_dump(mode="json"),
+        implementation=case.implementation.model_dump(mode="json", exclude=set(OF_THE_COMPILER)),
         arch=arch,
         topology=machine.name,
         inputs=made.source,
@@ -163,6 +163,7 @@ def verify(
         simulated=_compared(simulated, reference, tolerance),
         between=_compared(executed, simulated.astype(np.float64), tolerance),
         launches=launches,
+        warnings=list(made.warnings),
     )
 
 
@@ -191,6 +192,7 @@ def _with_what_it_occupies(step: GridLaunch, twin: MachineLaunch, done: LaunchRe
         instruction=instruction_of(done.opcodes),
         score_copies=score_copies,
         value_copies=value_copies,
+        keys_across_waves=False,  # waves lie along the rows
     )
     return replace(step, implementation=chosen)
 
@@ -215,8 +217,7 @@ def _counts(
         compiler=twin.code.compiler,
         registers=twin.kernel.registers,
         lds_bytes=twin.code.lds_bytes,
-        score_copies=chosen.score_copies,
-        value_copies=chosen.value_copies,
+        implementation=chosen.model_dump(mode="json"),
         tiles=charged.tiles,
         work={name: _count(each) for name, each in work.items()},
         counters=done.counters,

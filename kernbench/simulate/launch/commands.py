@@ -83,9 +83,12 @@ class Costs:
             lambda: load_cycles(self._machine, elements, access.dtype, used, from_registers=False),
         )
 
-    def fed(self, ref: Ref, access: Access, tiles: tuple[TileInfo, ...], rows: int) -> Fraction:
-        """Return the lane-cycles of bringing a loaded tile into the form that a product of ``rows`` rows takes."""
-        elements, used = math.prod(ref.shape), format_of(ref, tiles)
+    def fed(self, ref: Ref, access: Access, tiles: tuple[TileInfo, ...], rows: int, copies: int = 1) -> Fraction:
+        """Return the lane-cycles of bringing a loaded tile into the form that a product of ``rows`` rows takes.
+
+        So many waves do it, each for itself.
+        """
+        elements, used = math.prod(ref.shape) * copies, format_of(ref, tiles)
         registers = self._instruction(rows).from_registers
         return self._once(
             ("fed", elements, access.dtype, used, registers),

@@ -252,7 +252,7 @@ class _Lowering:
             load = self.loaded.get(operand.tile)
             access = None if load is None else self.cls.commands[load].access
             if load in self.plan.round_of and access is not None:
-                cost = self.costs.fed(operand, access, tiles, rows)
+                cost = self.costs.fed(operand, access, tiles, rows, self.copies.get(index, 1))
                 (self.work if self.work else self.fed).append(cost)
         if isinstance(accumulator, Ref) and accumulator.tile in self.rescaled:
             self.work.append(self.costs.taken_up(math.prod(accumulator.shape)))

@@ -17,13 +17,13 @@ from kernbench.simulate.launch.commands import is_of_rows
 def commands_on_scores(cls: PEClass) -> frozenset[int]:
     """Return the products of scores, and the vector operations on tiles of scores and probabilities.
 
-    Scores are tiles whose rows' maxima are taken. What is made of them by vector operations is theirs as well; a
-    product that takes up probabilities is not.
+    Scores are products whose rows' maxima are taken and that another product takes up. What vector operations make of
+    them on the way there is theirs as well; the product that takes it up is not.
     """
-    found = _makers(cls)
+    found = _products_of_scores(cls)
     tiles: set[int] = set()
     for i, command in enumerate(cls.commands):
-        if command.op == "vector" and i not in found and any(s.tile in tiles for s in _tiles_read(command)):
+        if command.op == "vector" and any(s.tile in tiles for s in _tiles_read(command)):
             found.add(i)
         for tile in command.dst:
             if i in found and is_tile(cls.tiles[tile].shape):
@@ -33,23 +33,31 @@ def commands_on_scores(cls: PEClass) -> frozenset[int]:
     return frozenset(found)
 
 
-def _makers(cls: PEClass) -> set[int]:
-    """Return the commands that lead to a tile of scores: its product, and vector operations between that and it."""
+def _products_of_scores(cls: PEClass) -> set[int]:
+    """Walk backwards: from products that take something up to row maxima of that, and from these to its products."""
     found: set[int] = set()
-    wanted: set[int] = set()
+    taken_up: set[int] = set()
+    """Tiles of which a later product takes up what vector operations make of them."""
+    scores: set[int] = set()
+    """Those of them whose rows' maxima are taken."""
     for i in range(len(cls.commands) - 1, -1, -1):
         command = cls.commands[i]
-        if wanted.intersection(command.dst):
-            wanted.difference_update(command.dst)
-            if command.op == "vector":
+        makes_scores, leads_on = scores.intersection(command.dst), taken_up.intersection(command.dst)
+        scores.difference_update(command.dst)
+        taken_up.difference_update(command.dst)
+        if command.op == "dot":
+            taken_up.update(s.tile for s in command.srcs[:2] if isinstance(s, Ref))
+            if makes_scores:
                 found.add(i)
-                wanted.update(s.tile for s in _tiles_read(command))
-            elif command.op == "dot":
-                found.add(i)
-                wanted.update(s.tile for s in command.srcs[2:3] if isinstance(s, Ref))
-        if command.op == "vector" and command.name == "max" and is_of_rows(command):
-            wanted.update(s.tile for s in _tiles_read(command))
-            found.add(i)
+                scores.update(s.tile for s in command.srcs[2:3] if isinstance(s, Ref))
+        elif command.op == "vector":
+            read = {s.tile for s in _tiles_read(command)}
+            if makes_scores:
+                scores |= read
+            if leads_on:
+                taken_up |= read
+            if command.name == "max" and is_of_rows(command):
+                scores |= read & taken_up
     return found
 
 

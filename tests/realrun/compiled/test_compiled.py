@@ -8,7 +8,7 @@ from kernbench.errors import InputError
 from kernbench.realrun import amdgcn
 from kernbench.realrun.amdgcn.assembly import ARCHITECTURES
 from kernbench.realrun.compiled import code_for, shipped_code, shipped_kernels
-from kernbench.realrun.compiled.code import write_shipped
+from kernbench.realrun.compiled.code import shipped_sources, source_sha256, write_shipped
 from kernbench.realrun.compiled.recipes import decode, reduction, shipped_recipes
 from kernbench.realrun.compiled.triton_code import TRITON
 
@@ -17,6 +17,12 @@ def test_every_recipe_has_its_code():
     """A changed recipe needs `python -m kernbench.realrun.compiled`."""
     recipes = {f"{name}.{arch}": recipe for arch in ARCHITECTURES for name, recipe in shipped_recipes(arch).items()}
     assert {name: shipped_code(name).recipe for name in shipped_kernels()} == recipes
+
+
+def test_the_code_is_that_of_the_sources():
+    """A changed kernel needs `python -m kernbench.realrun.compiled`."""
+    modules = {shipped_code(name).recipe.module for name in shipped_kernels()}
+    assert shipped_sources() == {module: source_sha256(module) for module in modules}
 
 
 def test_a_recipe_finds_its_code():
@@ -29,15 +35,19 @@ def test_a_recipe_finds_its_code():
 
 
 def test_what_needs_no_code_of_its_own():
-    """As docs/machine-code-verify.md has it: 5 to 8 splits are merged by one kernel."""
-    assert {code_for(reduction("f16", 64, splits), "gfx942").shipped for splits in range(5, 9)} == {"reduce_d64.gfx942"}
-    assert reduction("f16", 64, 4) != reduction("f16", 64, 5)
+    """As docs/machine-code-verify.md has it: up to 8 splits are merged by one kernel."""
+    assert {code_for(reduction("f16", 64, splits), "gfx942").shipped for splits in range(1, 9)} == {"reduce_d64.gfx942"}
+    assert reduction("f16", 64, 8) != reduction("f16", 64, 9)
 
 
 def test_other_code_needs_triton(monkeypatch):
     monkeypatch.setitem(sys.modules, "triton", None)
-    with pytest.raises(InputError, match=r"pip install 'kernbench\[triton\]'"):
-        code_for(decode("f16", 128, rows=32), "gfx950")
+    with pytest.raises(InputError, match=r"pip install 'kernbench\[triton\]'") as caught:
+        code_for(decode("f16", 128, rows=32, waves=2), "gfx950")
+    wanted, _, comes = str(caught.value).partition("comes with kernbench for gfx950")
+    assert "GP=32" in wanted
+    assert "2 waves" in wanted
+    assert "q bf16, k bf16, v bf16, k_scale fp32" in comes
 
 
 def test_only_one_version_of_triton_will_do(monkeypatch):

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -39,7 +40,9 @@ def test_every_named_spec(name, arch):
         for kind in ("exponentials", "global bytes read"):
             assert work[kind].counted == work[kind].charged or work[kind].note
             assert "not explained" not in work[kind].note or name in UNEXPLAINED
-        assert (launch.score_copies > 1) == (launch.kernel in LOW_ROWS and launch.waves > 1)
+        assert (launch.implementation["score_copies"] > 1) == (launch.kernel in LOW_ROWS and launch.waves > 1)
+        assert launch.implementation["registers"] == launch.registers
+        assert launch.implementation["lds_bytes"] == launch.lds_bytes
         assert 0 < launch.bound.cycles == max(launch.bound.matrix, launch.bound.vector, launch.bound.lds)
         assert launch.bound.transcendental < launch.bound.vector
     assert list(summary(name, found)[2:]) == documented(arch)[name], "docs/machine-code-verify.md is out of date"
@@ -69,9 +72,9 @@ def test_captured_and_random_inputs(kept):
     assert found.passed, found
 
 
-@pytest.mark.parametrize("keys", [1, 63, 64, 65])
-def test_lengths_that_hurt(keys):
-    found = verify(find_case("decode_d64", "gfx950", {"S_kv": keys, "h_q": 6, "h_kv": 2}))
+@pytest.mark.parametrize(("keys", "splits"), [(1, 1), (63, 2), (64, 8), (65, 5)])
+def test_lengths_that_hurt(keys, splits):
+    found = verify(find_case("decode_d64", "gfx950", {"S_kv": keys, "h_q": 6, "h_kv": 2, "splits": splits}))
     assert found.passed, found
 
 
@@ -119,6 +122,26 @@ def test_a_result_of_run_can_be_verified(tmp_path):
     assert run(str(file), "--arch", "gfx942").exit_code == 0
 
 
+def test_a_verification_can_be_verified_for_its_own_architecture(tmp_path):
+    file = tmp_path / "v.json"
+    assert run("vsa", "--arch", "gfx950", "--json", str(file)).exit_code == 0
+    assert run(str(file), "--arch", "gfx950").exit_code == 0
+    other = run(str(file), "--arch", "gfx942")
+    assert other.exit_code == 2
+    assert "is for arch=gfx950, but --arch is gfx942" in other.output
+
+
+def test_odd_inputs_are_named(tmp_path):
+    """What is not finite in the inputs is not the kernel's fault."""
+    file = tmp_path / "odd.npz"
+    values = np.ones((70, 2, 64), np.float16)
+    np.savez(file, q=values, k=np.where(np.arange(70)[:, None, None] == 3, np.nan, values), v=values)
+    done = run("prefill_d64", "--inputs", str(file), "--set", "h_q=2", "--set", "h_kv=2", "--set", "T_q=70", "--set",
+               "S_kv=70")  # fmt: skip
+    assert done.exit_code == 1
+    assert "k as float16 holds 128 NaN or infinite values" in done.output.replace("\n", " ")
+
+
 def test_a_bench_and_a_file(tmp_path):
     file = tmp_path / "spec.yaml"
     file.write_text("bench: jenga_sparse\nT_q: 32\nS_kv: 64\nblock_k: 16\n")
@@ -152,7 +175,12 @@ def test_the_list():
         (("decode_d64", "--arch", "gfx1100"), "unknown architecture 'gfx1100'"),
         (("gqa_prefill",), "bench gqa_prefill is written for a mesh"),
         (("decode_multi_gpu",), "on several GPUs"),
-        (("ultraquant_decode",), "there is no compiled kernel for"),
+        (("ultraquant_decode",), "there is no compiled kernel that divides the work as decode does"),
+        (("decode_d64", "--set", "score_copies=2"), "score_copies cannot be set here: the compiler decides"),
+        (("sage_f16", "--set", "arch=gfx950"), "sage_f16 is for arch=gfx950, but --arch is gfx942"),
+        (("decode_d64", "--set", f"S_kv={10**11}"), "out of memory"),
+        (("--list", "--json", "x.json"), "--list writes no file"),
+        (("--all", "--inputs", "captured"), "--all verifies the named specs as they are"),
         (("prefill_d64", "--set", "T_q=64"), "takes as many queries as keys (300)"),
         (("prefill_d64", "--set", "d_head=80"), "d_head=80: compiled kernels take a power of two"),
         (("prefill_d64", "--set", "depth=3"), "unknown field 'depth'"),
@@ -169,7 +197,7 @@ def test_errors_say_what_is_wrong(words, message):
 
 def test_a_file_that_says_no_bench(tmp_path):
     file = tmp_path / "spec.yaml"
-    for text in ("T_q: 32\n", "[1, 2]\n", "bench: {\n"):
+    for text in ("T_q: 32\n", "[1, 2]\n", "bench: {\n", "bench: fa2_prefill\nT_q: 1\nT_q: 2\n"):
         file.write_text(text)
         with pytest.raises(InputError, match=r"spec\.yaml"):
             find_case(str(file), "gfx942")

@@ -38,9 +38,10 @@ def paged(draw: random.Random) -> dict[str, Any]:
 
 
 def latent(draw: random.Random) -> dict[str, Any]:
+    latent, rope = draw.choice((64, 128)), draw.choice((16, 64))
     return {
-        "S_kv": draw.randint(1, 400), "h_q": draw.choice((3, 16, 40)), "d_head": draw.choice((80, 144, 192)),
-        "d_rope": 16, "dtype": draw.choice(("f16", "bf16")), "BLOCK_N": draw.choice((16, 32, 64)),
+        "S_kv": draw.randint(1, 400), "h_q": draw.choice((3, 16, 40)), "d_head": latent + rope, "d_rope": rope,
+        "dtype": draw.choice(("f16", "bf16")), "BLOCK_N": draw.choice((16, 32, 64)),
         "waves": draw.choice((1, 2, 4)), "BLOCK_H": draw.choice((16, 32)), "splits": draw.choice((1, 4, 7)),
     }  # fmt: skip
 

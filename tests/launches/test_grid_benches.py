@@ -221,3 +221,13 @@ def test_random_inputs_differ_by_seed():
     one, other = (ran("decode_splitkv", "values", seed=seed).correctness.max_abs for seed in (1, 2))
     assert one != other
     assert np.isfinite(one)
+
+
+@pytest.mark.parametrize("engine", ["compiled", "simpy"])
+def test_a_table_that_is_read_before_the_loop(engine):
+    """Three pages and three stages: every entry of the block table is asked for before the first tile is used."""
+    bench = find_bench("paged_decode")
+    spec = bench.spec(S_kv=96, PAGE=32, h_q=4, h_kv=1, dtype="f16", kv_dtype="f16")
+    chosen = bench.implementation(splits=1, BLOCK_N=32, stages=3, lds_bytes=16384)
+    ran = run_bench(bench, kb.load_machine("mi300x"), spec, implementation=chosen, mode="time", engine=engine)
+    assert ran.makespan_ps > 0

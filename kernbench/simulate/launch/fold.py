@@ -65,8 +65,8 @@ def folded(written: Written, plan: Plan, tokens: int) -> Workgroup:
     passes = [[_item(written, plan, number, i, r) for i in range(bounds[r], bounds[r + 1])] for r in range(len(rounds))]
     sizes = _sizes(written, plan, number)
     one = [item for item in passes[0] if item is not None]
-    if not _alike(one, passes) or sizes is None:
-        return flat
+    if not _alike(one, passes) or sizes is None or not sizes.keys() <= {item.place for item in one}:
+        return flat  # in the last case all loads of some place are waited for before the loop
     depth = {place: 1 + max(i.ahead for i in one if i.place == place) for place in sizes}
     first: dict[int, int] = {}
     for place in sorted(depth):

@@ -70,6 +70,13 @@ def print_summary(names: list[str], found: list[Verification]) -> None:
         soft_wrap=True,
     )
     console.print(summary_table([summary(name, each) for name, each in zip(names, found, strict=True)]))
+    above = [name for name, each in zip(names, found, strict=True)
+             if any(launch.bound.cycles > launch.simulated_cycles for launch in each.launches)]  # fmt: skip
+    if above:
+        console.print(
+            f"[yellow]simulated in less time than the instructions take to issue:[/] {escape(', '.join(above))}",
+            soft_wrap=True,
+        )
     wrong = [name for name, each in zip(names, found, strict=True) if not each.passed]
     if wrong:
         console.print(f"[red]wrong: {escape(', '.join(wrong))}[/]")

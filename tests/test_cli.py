@@ -45,8 +45,14 @@ def in_a_process(*arguments, **options):
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     return subprocess.Popen(
         [sys.executable, "-m", "kernbench.cli", *arguments],
-        env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,
+        env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=hear_interrupts,
+        **options,
     )  # fmt: skip
+
+
+def hear_interrupts():
+    """Undo what a shell does to what it runs in the background."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 # ---------------------------------------------------------------- run
@@ -273,7 +279,11 @@ def test_ctrl_c_ends_with_one_line_and_writes_nothing(tmp_path):
         while not (tmp_path / "started").exists() and time.monotonic() < deadline:
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        try:
+            out, err = process.communicate(timeout=30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
     assert process.returncode == 130
     assert err == "kernbench: interrupted; nothing was written\n"
     assert out == ""

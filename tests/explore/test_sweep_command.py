@@ -55,12 +55,13 @@ def start(folder, *words):
     return subprocess.Popen(
         [sys.executable, "-m", "kernbench.cli", "sweep", *words], cwd=folder, text=True, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(ROOT)}, start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell may have it ignored
     )  # fmt: skip
 
 
 def stored(folder):
-    try:
-        with sqlite3.connect(f"file:{folder / 'kernbench.sqlite'}?mode=ro", uri=True, timeout=30) as connection:
+    try:  # not read-only: what a killed process had begun is rolled back by who opens the file next
+        with sqlite3.connect(f"file:{folder / 'kernbench.sqlite'}?mode=rw", uri=True, timeout=30) as connection:
             return connection.execute("SELECT count(*) FROM members").fetchone()[0]
     except sqlite3.OperationalError:
         return 0
